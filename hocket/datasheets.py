@@ -1,56 +1,169 @@
-"""Datasheets of processors that a step can be derived for, apart from deriving: nothing here needs torch."""
+"""Datasheets of processors that a step can be derived for, apart from deriving: nothing here needs torch.
+
+Every number is of the vendor's datasheet or architecture paper (NVIDIA, AMD): peaks at boost clock and for
+dense matrices; half precision with sums in float32. What a vendor does not state is left out.
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Literal, get_args
 
-from hocket.errors import UnknownNameError
+from hocket.errors import HocketError, UnknownNameError
+
+Number = Literal["float32", "tf32", "float16", "bfloat16"]
+Precision = Literal["fp32", "tf32", "amp", "bf16", "fp16"]
+PRECISIONS: tuple[Precision, ...] = get_args(Precision)
+_NEEDS: dict[Precision, Number] = {
+    "fp32": "float32",
+    "tf32": "tf32",
+    "amp": "float16",
+    "bf16": "bfloat16",
+    "fp16": "float16",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Device:
     """A processor's datasheet."""
 
-    peak_flops: float
-    """Single precision operations per second, at boost clock where the datasheet gives one."""
+    name: str
+    title: str
+    """As its vendor calls it."""
+    peaks: dict[Number, float]
+    """Operations a second in products of matrices, by the numbers multiplied, on tensor cores where there
+    are any for them; without what it has no units for."""
     bandwidth_bps: float
     """Memory, bytes per second."""
-    calibrated_as: str
-    """The device whose fitted compute efficiency it uses; itself where there are published figures."""
-    tensor_cores: tuple[str, ...] = ()
-    """Types below 32 bits whose matrix products it has units of their own for, faster than float32's."""
-    narrow_speedup: int = 1
-    """How many times as fast those products are, dense ones by the datasheet."""
+    memory_bytes: float
+    multiprocessors: int
+    """Streaming multiprocessors or compute units."""
+    l2_bytes: float = 0.0
+    """The cache that all multiprocessors share; 0 where it is not known."""
+
+    @property
+    def peak_flops(self) -> float:
+        """Single precision operations a second."""
+        return self.peaks["float32"]
+
+    @property
+    def default_precision(self) -> Precision:
+        """TF32 where there is any, else float32."""
+        return "tf32" if "tf32" in self.peaks else "fp32"
+
+    def check(self, precision: Precision) -> None:
+        """Refuse a precision that it has no numbers for.
+
+        Raises
+        ------
+        HocketError
+            Naming those it has.
+        """
+        if _NEEDS[precision] not in self.peaks:
+            there = ", ".join(each for each in PRECISIONS if _NEEDS[each] in self.peaks)
+            raise HocketError(f"precision {precision}: {self.name} has no units for it; give one of: {there}")
 
 
-_NARROW = ("bfloat16", "float16")
-DEVICES = {
-    # NVIDIA's datasheets. K80: one of the board's two processors, as the published figures count.
-    "k80": Device(peak_flops=4.37e12, bandwidth_bps=240e9, calibrated_as="k80"),
-    "p100": Device(peak_flops=10.6e12, bandwidth_bps=732e9, calibrated_as="p100"),
-    "v100": Device(
-        peak_flops=15.7e12,
-        bandwidth_bps=900e9,
-        calibrated_as="v100",
-        tensor_cores=("float16",),
-        narrow_speedup=8,
-    ),
-    "a100": Device(
-        peak_flops=19.5e12,
-        bandwidth_bps=1555e9,
-        calibrated_as="v100",
-        tensor_cores=_NARROW,
-        narrow_speedup=16,
-    ),
-    "h100": Device(
-        peak_flops=67e12, bandwidth_bps=3350e9, calibrated_as="v100", tensor_cores=_NARROW, narrow_speedup=15
-    ),
-}
+def _device(
+    name: str,
+    title: str,
+    teraflops: tuple[float, float | None, float | None, float | None],
+    gigabytes: tuple[float, float],
+    chips: tuple[int, float],
+) -> Device:
+    """A row: float32, TF32, float16, bfloat16; memory a second, and its size; multiprocessors and L2."""
+    numbers: tuple[Number, ...] = get_args(Number)
+    peaks = {number: peak * 1e12 for number, peak in zip(numbers, teraflops, strict=True) if peak is not None}
+    return Device(
+        name=name,
+        title=title,
+        peaks=peaks,
+        bandwidth_bps=gigabytes[0] * 1e9,
+        memory_bytes=gigabytes[1] * 1e9,
+        multiprocessors=chips[0],
+        l2_bytes=chips[1] * 2**20,
+    )
+
+
+_SHEETS = (
+    # One of the board's two processors, as the published figures count.
+    _device("k80", "Tesla K80, one of two", (4.37, None, None, None), (240, 12), (13, 1.5)),
+    _device("p100", "Tesla P100 SXM2", (10.6, None, 21.2, None), (732, 16), (56, 4)),
+    _device("v100", "Tesla V100 SXM2 16 GB", (15.7, None, 125, None), (900, 16), (80, 6)),
+    _device("v100-32gb", "Tesla V100 SXM2 32 GB", (15.7, None, 125, None), (900, 32), (80, 6)),
+    _device("a100", "A100 SXM4 40 GB", (19.5, 156, 312, 312), (1555, 40), (108, 40)),
+    _device("a100-pcie", "A100 PCIe 40 GB", (19.5, 156, 312, 312), (1555, 40), (108, 40)),
+    _device("a100-80gb", "A100 SXM4 80 GB", (19.5, 156, 312, 312), (2039, 80), (108, 40)),
+    _device("a100-80gb-pcie", "A100 PCIe 80 GB", (19.5, 156, 312, 312), (1935, 80), (108, 40)),
+    _device("h100", "H100 SXM5 80 GB", (67, 494.5, 989.5, 989.5), (3350, 80), (132, 50)),
+    _device("h100-pcie", "H100 PCIe 80 GB", (51, 378, 756.5, 756.5), (2000, 80), (114, 50)),
+    _device("h200", "H200 SXM 141 GB", (67, 494.5, 989.5, 989.5), (4800, 141), (132, 50)),
+    _device("b200", "B200 SXM 180 GB", (75, 1100, 2250, 2250), (8000, 180), (148, 126)),
+    _device("l4", "L4", (30.3, 60, 121, 121), (300, 24), (58, 48)),
+    _device("l40s", "L40S", (91.6, 183, 362, 362), (864, 48), (142, 96)),
+    _device("a10", "A10", (31.2, 62.5, 125, 125), (600, 24), (72, 6)),
+    _device("rtx3090", "GeForce RTX 3090", (35.6, 35.6, 71, 71), (936, 24), (82, 6)),
+    _device("rtx4090", "GeForce RTX 4090", (82.6, 82.6, 165.2, 165.2), (1008, 24), (128, 72)),
+    _device("rtx5090", "GeForce RTX 5090", (104.8, 104.8, 209.5, 209.5), (1792, 32), (170, 96)),
+    _device("rtx6000ada", "RTX 6000 Ada", (91.1, 182.1, 364.2, 364.2), (960, 48), (142, 96)),
+    # One of the board's two processors, as torch counts devices.
+    _device("mi250x", "Instinct MI250X, one of two", (47.9, None, 191.5, 191.5), (1638, 64), (110, 8)),
+    _device("mi300x", "Instinct MI300X", (163.4, 653.7, 1307.4, 1307.4), (5300, 192), (304, 0)),
+)
+DEVICES = {sheet.name: sheet for sheet in _SHEETS}
 MEASURED_DEVICES = ("cpu", "cuda")
+
+# Words that names of cards carry and that tell none apart.
+_UNTOLD = ("nvidia", "amd", "geforce", "tesla", "instinct", "gcd", "oam")
+_SXM = re.compile(r"sxm\d?")
+_SERIES = re.compile(r"^(rtx)-(\d{4})(-ada)?")
+
+
+def device_name(name: str) -> str:
+    """The name of :data:`DEVICES` that ``name`` means, in any case, its memory or socket named or not.
+
+    What means none of them is returned in lower case.
+    """
+    lower = name.strip().lower()
+    told = [word for word in re.split(r"[\s_-]+", lower) if word not in _UNTOLD and not _SXM.fullmatch(word)]
+    words = _SERIES.sub(
+        lambda found: found[1] + found[2] + ("ada" if found[3] else ""), "-".join(told)
+    ).split("-")
+    head, rest = words[0], set(words[1:])
+    family = [sheet for sheet in DEVICES.values() if _family(sheet.name) == head]
+    sizes = {_size(sheet) for sheet in family}
+    for sheet in family:
+        size, parts = _size(sheet), set(sheet.name.split("-")[1:])
+        asked = rest & sizes or (parts & sizes and {""}) or {size}
+        if rest - {size} == parts - {size} and asked == {size}:
+            return sheet.name
+    return lower
+
+
+def _size(sheet: Device) -> str:
+    return f"{sheet.memory_bytes / 1e9:.0f}gb"
+
+
+def _family(name: str) -> str:
+    return name.partition("-")[0]
+
+
+def device_named(name: str, others: Iterable[str] = MEASURED_DEVICES) -> Device:
+    """The datasheet of the device called so.
+
+    Raises
+    ------
+    UnknownNameError
+        Listing all, and ``others``, for a name that is none.
+    """
+    found = DEVICES.get(device_name(name))
+    if found is None:
+        raise UnknownNameError("device", name, (*others, *DEVICES))
+    return found
 
 
 def is_derived(device: str) -> bool:
     """True if ``device`` is derived rather than measured; UnknownNameError lists both kinds."""
-    if device not in (*MEASURED_DEVICES, *DEVICES):
-        raise UnknownNameError("device", device, (*MEASURED_DEVICES, *DEVICES))
-    return device in DEVICES
+    return device.lower() not in MEASURED_DEVICES and device_named(device) is not None

@@ -35,6 +35,7 @@ USES = {
     "hocket.step/1": "hocket plan, simulate, tune and predict take it as it is",
     "hocket.plan/1": "give it as --plan",
     "hocket.network/1": "give it as --network",
+    "hocket.device/1": "give it as --device-file of hocket profile",
     "hocket.timeline/1": "hocket compare, report and export perfetto take it",
     "hocket.jobs/1": "hocket cluster simulate and run take it",
 }

@@ -266,11 +266,10 @@ def _named(graph: StepGraph) -> str:
     """The step's model, and of a step that was derived what its durations are for."""
     from hocket.datasheets import DEVICES
 
-    sheet = DEVICES.get(graph.device)
-    if sheet is None:
+    if not graph.precision and graph.device not in DEVICES:
         return graph.model
-    calibrated = "" if sheet.calibrated_as == graph.device else ", uncalibrated"
-    return f"{graph.model} as derived for {graph.device} (float32 without TF32{calibrated})"
+    said = graph.precision if graph.precision not in ("", "fp32") else "float32 without TF32"
+    return f"{graph.model} as derived for {graph.device} ({said})"
 
 
 def assumed(

@@ -139,7 +139,7 @@ def _trains_on(graph: StepGraph) -> bool:
     from hocket.datasheets import DEVICES
 
     device = graph.device.lower()
-    return device not in DEVICES and device.split()[0].split(":")[0] not in _GPUS
+    return not graph.precision and device not in DEVICES and device.split()[0].split(":")[0] not in _GPUS
 
 
 def beside_usual(

@@ -51,6 +51,7 @@ class StepRows(msgspec.Struct, frozen=True, kw_only=True):
     parameters: list[ParameterRow]
     operations: list[OperationRow]
     caveat: str = ""
+    precision: str = ""
 
 
 def step_from_rows(rows: StepRows, source: str = "step") -> StepGraph:
@@ -103,6 +104,7 @@ def step_from_rows(rows: StepRows, source: str = "step") -> StepGraph:
         reads=reads,
         produces=produces,
         caveat=" ".join(rows.caveat.split()),
+        precision=" ".join(rows.precision.split()),
     )
 
 

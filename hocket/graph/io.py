@@ -87,6 +87,7 @@ def step_document(graph: StepGraph) -> dict[str, Any]:
         "batch_size": graph.batch_size,
         "device": graph.device,
         **({"caveat": graph.caveat} if graph.caveat else {}),
+        **({"precision": graph.precision} if graph.precision else {}),
         "parameters": [
             {
                 "name": name,

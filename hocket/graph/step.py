@@ -60,6 +60,8 @@ class StepGraph(Summarized):
         must be there, and of those whose gradients are complete after it.
     caveat
         Which way the durations err, and why, in words; "" where nothing is known to.
+    precision
+        The precision that a derived step is for, such as "amp"; "" for what was measured.
 
     Examples
     --------
@@ -85,6 +87,7 @@ class StepGraph(Summarized):
     reads: Csr
     produces: Csr
     caveat: str = ""
+    precision: str = ""
 
     @property
     def num_operations(self) -> int:

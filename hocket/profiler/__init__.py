@@ -13,10 +13,11 @@ except ModuleNotFoundError as error:
 from torch import set_num_threads
 
 from hocket.profiler._batch import arguments, first_extent, returned_loss
+from hocket.profiler._fake import fake
 from hocket.profiler._lightning import trains_itself
 from hocket.profiler._step import ProfiledStep, make_step
 from hocket.profiler.calibration import Calibration, Residual, calibrate, residuals, stored_residuals
-from hocket.profiler.device import derive, fake
+from hocket.profiler.device import Target, derive
 from hocket.profiler.factory import StepSetup, check_device, load, on_device
 from hocket.profiler.network_measurement import launched, measure_network
 from hocket.profiler.profiled_script import profile_script
@@ -30,6 +31,7 @@ __all__ = [
     "ProfiledStep",
     "Residual",
     "StepSetup",
+    "Target",
     "Watching",
     "arguments",
     "calibrate",

@@ -1,117 +1,58 @@
-"""Durations without the hardware: a step recorded on fake tensors, timed by a roofline.
+"""Durations without the hardware: a step recorded on fake tensors, timed by a model of the device.
 
-Fake tensors have shapes and no values, so the largest step is recorded in seconds and without its memory. An
-operation takes the longer of computing and moving its bytes, plus a launch:
-
-    max(flops / (peak * efficiency of its kind), bytes / (bandwidth * memory efficiency)) + launch
-
-The efficiencies are fitted to published throughputs by :func:`hocket.profiler.calibrate`; how far each
-prediction is off, :func:`hocket.profiler.residuals` says. A100 and H100 are uncalibrated: their datasheets'
-peaks with V100's efficiency. All of it is for float32 without TensorFloat-32, as the published figures are;
-a step whose products are of fewer bits says so in its caveat.
-The operators are those that the step runs on a CPU, such as one a parameter in an optimizer that would group
-them on CUDA.
+Fake tensors have shapes and no values, so the largest step is recorded in seconds and without its memory.
+Its kernels are timed by :mod:`hocket.profiler.gpu_model`, those of K80 and P100 in float32 by the roofline
+that papers' figures are fitted to. The operators are those that the step runs on a CPU, such as one a
+parameter in an optimizer that would group them on CUDA.
 """
 
 from __future__ import annotations
 
-import copy
-import functools
-import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
-import torch.utils
 from torch._ops import OpOverload
-from torch._subclasses.fake_tensor import (
-    DataDependentOutputException,
-    DynamicOutputShapeException,
-    FakeCopyMode,
-    FakeTensor,
-    FakeTensorMode,
-)
 
-from hocket.datasheets import DEVICES, is_derived
+from hocket.datasheets import MEASURED_DEVICES, Device, Precision, device_named
 from hocket.errors import HocketError
 from hocket.graph import StepGraph
-from hocket.profiler._build import build_graph, record
+from hocket.profiler._build import build_graph
+from hocket.profiler._call import Call, call_of
 from hocket.profiler._cost import CallWork, work_of
+from hocket.profiler._fake_step import FakeRecord, record_fake
 from hocket.profiler._operators import tensors
 from hocket.profiler._record import StepRecorder
 from hocket.profiler._step import ProfiledStep
+from hocket.profiler._step_time import step_time
+from hocket.profiler._work import HALVES
+from hocket.profiler.paper_roofline import FITTED, duration_s
+
+_Vector = npt.NDArray[np.float64]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Factors:
-    """The roofline's free factors; all but the last are shares of a datasheet's peak."""
+@dataclass(frozen=True)
+class Target:
+    """A device, and the way to train on it."""
 
-    matrix: dict[str, float]
-    """By device: efficiency of convolutions, matrix products, attention and recurrent layers."""
-    memory: float
-    """Efficiency of memory on every device. Low, because it also stands for operators that pass over their
-    data several times, as batch normalization does, while each byte is counted once."""
-    winograd_speedup: float
-    """The speed, relative to ``matrix``, of convolutions that need fewer operations than counted."""
-    launch_s: float
-    """Seconds an operation costs beyond its kernel. Assumed, not fitted: at the published figures' batch
-    sizes nothing between 0 and 10 us changes the fit."""
-
-
-LAUNCH_S = 5e-6
-
-# The result of `calibrate()`; a test holds them to it.
-FITTED = Factors(
-    matrix={"k80": 0.2825, "p100": 0.6822, "v100": 0.5873},
-    memory=0.2519,
-    winograd_speedup=3.381,
-    launch_s=LAUNCH_S,
-)
-
-
-# Torch's error where a fake tensor meets a real one.
-_NOT_COPIED = "Please convert all Tensors to FakeTensors first"
-# Torch's function that looks at the values of a transformer's mask, unless it is told whether that is causal.
-_COMPARES_MASKS = "_detect_is_causal_mask"
-
-
-@contextmanager
-def fake() -> Iterator[None]:
-    """Inside, tensors get shapes but no memory: build here what only :func:`derive` is to see."""
-    # To convert a module (half, to) torch swaps the values of fake parameters, unless there are weak
-    # references to them. The mode itself has some, which follow the tensors wherever they go.
-    utils: Any = torch.utils
-    looked_up, utils.weakref = utils.weakref, SimpleNamespace(getweakrefs=lambda _: [])
-    FakeTensor.__deepcopy__ = _copied  # type: ignore[method-assign, assignment]
-    try:
-        with FakeTensorMode():
-            yield
-    finally:
-        utils.weakref = looked_up
-        del FakeTensor.__deepcopy__
-
-
-def _copied(tensor: FakeTensor, memo: dict[int, Any]) -> Any:
-    """A deep copy of ``tensor`` of the same mode: torch's own copies the mode too, and modes do not mix."""
-    if id(tensor) not in memo:
-        if not tensor.is_leaf:
-            torch.Tensor.__deepcopy__(tensor, memo)  # type: ignore[no-untyped-call]  # raises, as for a real one
-        memo[id(tensor)] = copied = tensor.detach().clone().requires_grad_(tensor.requires_grad)
-        copied.grad = copy.deepcopy(tensor.grad, memo)
-        # What marks a parameter or a buffer, and what the user set.
-        own = {name: value for name, value in vars(tensor).items() if name not in vars(copied)}
-        vars(copied).update(copy.deepcopy(own, memo))
-    return memo[id(tensor)]
+    device: str | Device
+    """A name of :data:`hocket.datasheets.DEVICES`, or a datasheet of your own."""
+    precision: Precision | None = None
+    """None: TF32 on cards that have it, else float32."""
+    channels_last: bool = False
+    """Images and their weights are laid out with the channels last, as tensor cores take them."""
+    compile: bool = False
+    """Operations on single numbers are fused, as torch.compile does."""
+    as_papers: bool = False
+    """By the roofline of papers' figures: of a K80, P100 or V100 in float32."""
 
 
 def derive(
     step: ProfiledStep,
     *,
-    device: str = "k80",
+    device: str | Device | Target = "k80",
     name: str | None = None,
     batch_size: int | None = None,
     samples: int = 1,
@@ -125,7 +66,8 @@ def derive(
     step
         The step; real, or built inside :func:`fake`.
     device
-        A key of :data:`hocket.datasheets.DEVICES`.
+        A name of :data:`hocket.datasheets.DEVICES`, a datasheet of your own, or either with the precision and
+        how else the step trains there.
     name, batch_size
         As for :func:`hocket.profile`.
     samples, jitter, seed
@@ -136,125 +78,92 @@ def derive(
     Raises
     ------
     HocketError
-        For an unknown or measured device, and for a step that raises or needs a tensor's value.
+        For an unknown or measured device, a precision that it does not have, and for a step that raises or
+        needs a tensor's value.
     """
-    if not is_derived(device):
-        raise HocketError(f"device '{device}' is measured, not derived; use hocket.profile")
     if samples < 1 or not 0 <= jitter < np.inf:
         raise HocketError(f"samples={samples} and jitter={jitter} must be at least 1 and 0")
-    narrow: set[torch.dtype] = set()
-    recorder, works = record_works(step, narrow.add)
-    seconds = np.array([duration_s(work, device, FITTED) for work in works])
+    way = device if isinstance(device, Target) else Target(device)
+    sheet = _sheet(way.device)
+    precision = way.precision or sheet.default_precision
+    sheet.check(precision)
+    derived = _as_papers if _is_of_papers(sheet, precision, way) else _by_model
+    record, seconds, caveat, numbers = derived(step, sheet, precision, way)
     scale = np.random.default_rng(seed).lognormal(-(jitter**2) / 2, jitter, samples)
     graph = build_graph(
-        step.parameters(),
-        recorder.operations,
+        record.step.parameters(),
+        record.recorder.operations,
         np.outer(seconds, scale).tolist(),
         name=name or type(step.model).__name__,
         batch_size=step.batch_size() if batch_size is None else batch_size,
-        device=device,
+        device=sheet.name,
     )
-    return replace(graph, caveat=_caveat(narrow, device))
+    said = [
+        numbers,
+        *(["channels last"] if way.channels_last else []),
+        *(["compiled"] if way.compile else []),
+    ]
+    return replace(graph, caveat=caveat, precision=", ".join(said))
 
 
-def _caveat(narrow: set[torch.dtype], device: str) -> str:
-    """The way in which durations err that take products of these types for float32's; "" for none."""
-    if not narrow:
-        return ""
-    names = {str(each).removeprefix("torch.") for each in narrow}
-    taken = f"{' and '.join(sorted(names))} matrix products are taken at float32's speed"
-    if names <= set(DEVICES[device].tensor_cores):
-        faster = f"{taken}, and {device} has up to {DEVICES[device].narrow_speedup} times that"
-        err = f"{faster}: computing is too long, so that examples/s and the network's share are too small"
-    else:
-        err = f"{taken}: whether computing is too long or too short on a {device} is not known"
-    return f"{err}; record a trace instead"
+def _sheet(device: str | Device) -> Device:
+    if isinstance(device, Device):
+        return device
+    if device in MEASURED_DEVICES:
+        raise HocketError(f"device '{device}' is measured, not derived; use hocket.profile")
+    return device_named(device)
 
 
-def record_works(
-    step: ProfiledStep, narrow: Callable[[torch.dtype], object] = lambda _: None
-) -> tuple[StepRecorder, list[CallWork]]:
-    """Record ``step`` on fake tensors; the works are the operations', in their order.
+def _is_of_papers(sheet: Device, precision: Precision, way: Target) -> bool:
+    """True if durations are those of the papers' roofline, which alone has figures of a K80 and a P100."""
+    only = tuple(FITTED.matrix) if way.as_papers else ("k80", "p100")
+    return precision == "fp32" and not way.compile and sheet.name in only
 
-    ``narrow`` is told each type below 32 bits of which numbers are multiplied as matrices.
-    """
-    mode = next((p.fake_mode for p in step.model.parameters() if isinstance(p, FakeTensor)), None)
-    if mode is None:
-        mode = FakeTensorMode()
-        with FakeCopyMode(mode):
-            step = copy.deepcopy(step)
+
+def _as_papers(
+    step: ProfiledStep, sheet: Device, precision: Precision, way: Target
+) -> tuple[FakeRecord, _Vector, str, str]:
+    """The record, each operation's seconds, the caveat, and the precision in words."""
     works: list[CallWork] = []
+    narrow: set[torch.dtype] = set()
 
     def count(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
         works.append(work_of(func, args, kwargs, result))
         if works[-1].kind != "elementwise":
-            for tensor in tensors(args):
-                if tensor.dtype.is_floating_point and tensor.dtype.itemsize < 4:
-                    narrow(tensor.dtype)
+            narrow.update(
+                each.dtype for each in tensors(args) if each.is_floating_point() and each.itemsize < 4
+            )
 
-    recorder = StepRecorder(step.parameters(), step.roots, count)
-    was_training = step.model.training
-    try:
-        with mode, _autocast_of_gpus(narrow):
-            if step.inference:
-                step.model.eval()
-            step.run()  # an optimizer creates its state in its first step
-            record(step, recorder)
-    except HocketError as error:
-        if why := _no_values(error.__cause__):
-            raise HocketError(why) from error
-        raise
-    finally:
-        step.model.train(was_training)
-    return recorder, works
+    record = record_fake(step, count, channels_last=way.channels_last)
+    seconds = np.array([duration_s(work, sheet.name, FITTED) for work in works])
+    names = " and ".join(sorted(str(each).removeprefix("torch.") for each in narrow))
+    caveat = (
+        f"{names} matrix products are taken at float32's speed: whether computing is too long or too short on"
+        f" a {sheet.name} is not known; record a trace instead"
+    )
+    return record, seconds, caveat if names else "", precision
 
 
-def _no_values(cause: BaseException | None) -> str:
-    """The reason why a step cannot run without values, and the way round; "" for another ``cause``."""
-    way = "profile it on a real device"
-    if isinstance(cause, DataDependentOutputException | DynamicOutputShapeException):
-        called = traceback.extract_tb(cause.__traceback__)
-        if any(frame.name == _COMPARES_MASKS for frame in called):
-            way = f"pass is_causal (tgt_is_causal to a decoder) beside the mask, or {way}"
-        return f"the step needs the value of a tensor ({cause}), and deriving computes none; {way}"
-    if _NOT_COPIED in str(cause):
-        where = "in its model, batch or loss module"
-        return f"the step uses a tensor that is not {where}, and so not copied; hold it there, or {way}"
-    return ""
+def _by_model(
+    step: ProfiledStep, sheet: Device, precision: Precision, way: Target
+) -> tuple[FakeRecord, _Vector, str, str]:
+    calls: list[Call] = []
+
+    def count(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+        calls.append(call_of(func, args, kwargs, result))
+
+    record = record_fake(step, count, precision=precision, channels_last=way.channels_last)
+    time = step_time(calls, record.recorder.operations, sheet, precision, compiled=way.compile)
+    own = sorted(time.multiplied & set(HALVES)) if precision in ("fp32", "tf32") else []
+    said = f"{precision}, {' and '.join(own)} as the model has it" if own else precision
+    return record, time.seconds, "; ".join(time.remarks(sheet, precision)), said
 
 
-@contextmanager
-def _autocast_of_gpus(narrow: Callable[[torch.dtype], object]) -> Iterator[None]:
-    """Tell ``narrow`` the type that a step autocasts to on CUDA, which without CUDA leaves all as it is."""
-    real = torch.amp.autocast.__init__
+def record_works(step: ProfiledStep) -> tuple[StepRecorder, list[CallWork]]:
+    """Record ``step`` on fake tensors; the works are the operations', in their order."""
+    works: list[CallWork] = []
 
-    @functools.wraps(real)
-    def noted(
-        self: Any,
-        device_type: str,
-        dtype: torch.dtype | None = None,
-        enabled: bool = True,
-        cache_enabled: bool | None = None,
-    ) -> None:
-        is_idle = enabled and device_type == "cuda" and not torch.cuda.is_available()
-        if is_idle:
-            narrow(torch.get_autocast_dtype(device_type) if dtype is None else dtype)
-        real(self, device_type, dtype, enabled and not is_idle, cache_enabled)
+    def count(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+        works.append(work_of(func, args, kwargs, result))
 
-    torch.amp.autocast.__init__ = noted  # type: ignore[method-assign]
-    try:
-        yield
-    finally:
-        torch.amp.autocast.__init__ = real  # type: ignore[method-assign]
-
-
-def duration_s(work: CallWork, device: str, factors: Factors) -> float:
-    """The roofline's seconds for one operation."""
-    sheet = DEVICES[device]
-    speed = sheet.peak_flops
-    if work.kind != "elementwise":
-        speed *= factors.matrix[sheet.calibrated_as]
-    if work.kind == "winograd":
-        speed *= factors.winograd_speedup
-    moving_s = work.num_bytes / (sheet.bandwidth_bps * factors.memory)
-    return max(work.flops / speed, moving_s) + factors.launch_s
+    return record_fake(step, count).recorder, works

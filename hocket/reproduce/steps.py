@@ -6,7 +6,7 @@ from functools import lru_cache
 
 from hocket import models
 from hocket.graph import StepGraph
-from hocket.profiler import derive, fake, make_step
+from hocket.profiler import Target, derive, fake, make_step
 
 TABLE_1 = (
     *("alexnet_v2", "inception_v1", "inception_v2", "inception_v3", "resnet50_v1"),
@@ -50,7 +50,7 @@ def derived(
         setup = models.make(model, batch_size, training=not inference)
         return derive(
             make_step(*setup, inference=inference),
-            device=device,
+            device=Target(device, as_papers=True),
             name=model,
             samples=samples,
             jitter=jitter,

@@ -15,6 +15,7 @@ from hocket.cli.option_groups import grouped
 from hocket.cli.panels import OUTPUT, PROFILE, option
 from hocket.cli.printing import note, note_table, progress, warn
 from hocket.cli.profile_script import measure_script
+from hocket.datasheets import Device, Precision
 from hocket.errors import HocketError
 
 if TYPE_CHECKING:
@@ -48,9 +49,27 @@ class ProfileOptions:
             metavar="NAME",
             callback=lowercase,
             autocompletion=complete_device,
-            help="Measure on cpu (cuda: untried); derive k80, p100, v100, ...",
+            help="Measure on cpu (cuda: untried); derive v100, a100-80gb, rtx4090, ...",
         ),
     ] = "cpu"
+    device_file: Annotated[
+        Path | None,
+        option(panel=PROFILE, metavar="FILE", help="Derived: your own datasheet, hocket.device/1."),
+    ] = None
+    precision: Annotated[
+        Precision | None,
+        option(
+            panel=PROFILE,
+            help="Derived: amp is autocast to float16, bf16 and fp16 convert the model.",
+            show_default="tf32 where the device has it, else fp32",
+        ),
+    ] = None
+    channels_last: Annotated[
+        bool, option("--channels-last", panel=PROFILE, help="Derived: images with their channels last.")
+    ] = False
+    compile: Annotated[
+        bool, option("--compile", panel=PROFILE, help="Derived: fuse as torch.compile does (untried).")
+    ] = False
     inference: Annotated[bool, option("--inference", panel=PROFILE, help="The forward pass alone.")] = False
     threads: Annotated[
         int | None,
@@ -83,12 +102,50 @@ class ProfileOptions:
         from hocket.datasheets import is_derived
 
         device, threads, jitter = self.device, self.threads, self.jitter
-        if is_derived(device) and threads is not None:
+        if self.device_file is not None:
+            if device != "cpu":
+                raise HocketError(f"--device {device} and --device-file {self.device_file}: give one of them")
+        elif not is_derived(device):
+            if jitter:
+                rule = f"steps measured on {device} vary by themselves; leave it out"
+                raise HocketError(f"jitter {jitter}: {rule}")
+            self._check_measured()
+            return
+        if threads is not None:
             raise HocketError(
                 f"{threads} threads: nothing runs to derive a step for {device}; leave them out"
             )
-        if not is_derived(device) and jitter:
-            raise HocketError(f"jitter {jitter}: steps measured on {device} vary by themselves; leave it out")
+        if self.precision is not None:
+            self.sheet().check(self.precision)
+
+    def _check_measured(self) -> None:
+        """Refuse what a measured step has by itself."""
+        for named, given in (
+            (f"--precision {self.precision}", self.precision is not None),
+            ("--channels-last", self.channels_last),
+            ("--compile", self.compile),
+        ):
+            if given:
+                raise HocketError(
+                    f"{named}: a step is measured on {self.device} as the factory makes it; do it there, or"
+                    " derive the step for a --device such as a100"
+                )
+
+    def sheet(self) -> Device:
+        """The datasheet of the device to derive for."""
+        from hocket.datasheets import device_named
+
+        if self.device_file is None:
+            return device_named(self.device)
+        from hocket.profiler.device_file import load_device
+
+        return load_device(self.device_file)
+
+    def is_derived(self) -> bool:
+        """True if nothing is run."""
+        from hocket.datasheets import is_derived
+
+        return self.device_file is not None or is_derived(self.device)
 
     def check_script(self, script: str) -> None:
         """Refuse what a script decides itself."""
@@ -123,7 +180,6 @@ def profile(
     A SCRIPT.py is run as python would, alone as torchrun would, and ended when the steps of the first
     optimizer that steps in it are measured: --steps sampled ones, as many plain ones, and 5 before.
     """
-    from hocket.datasheets import is_derived
     from hocket.document import check_writable
     from hocket.graph import save_step
     from hocket.profiler import set_num_threads
@@ -139,10 +195,11 @@ def profile(
     if target.endswith(".py"):
         measure_script(Path(target), arguments or [], output, step.steps, step.batch_size)
         return
-    if is_derived(step.device):
+    if step.is_derived():
         graph = _derived(target, step, seed)
         save_step(graph, output)
-        print_calibration(step.device)
+        note(_derived_for(graph, step))
+        print_calibration(graph)
     else:
         measured = _measured(target, step)
         graph = measured.graph
@@ -158,10 +215,11 @@ def profile(
 
 def _derived(target: str, step: ProfileOptions, seed: int) -> StepGraph:
     """The step of ``target``, derived for a device that is not here."""
-    from hocket.profiler import derive, fake, load, make_step
+    from hocket.profiler import Target, derive, fake, load, make_step
 
-    training = not step.inference
-    with progress(f"deriving {target} on {step.device}"), ExitStack() as built:
+    training, sheet = not step.inference, step.sheet()
+    target_device = Target(sheet, step.precision, channels_last=step.channels_last, compile=step.compile)
+    with progress(f"deriving {target} on {sheet.name}"), ExitStack() as built:
         built.enter_context(fake())
         try:
             setup = load(target, step.examples(), training=training)
@@ -170,7 +228,7 @@ def _derived(target: str, step: ProfileOptions, seed: int) -> StepGraph:
             setup = load(target, step.examples(), training=training)
         return derive(
             make_step(*setup[:4], inference=step.inference),
-            device=step.device,
+            device=target_device,
             name=setup.name,
             batch_size=_num_examples(setup, target, step.batch_size),
             samples=step.steps if step.jitter > 0 else 1,
@@ -227,18 +285,36 @@ def measured_step(measured: Profile) -> str:
     )
 
 
-def print_calibration(device: str) -> None:
-    """Say how far the roofline is from each published figure of ``device``."""
+def _derived_for(graph: StepGraph, step: ProfileOptions) -> str:
+    """The device and the precision of a derived step, in a line."""
+    import numpy as np
+
+    from hocket.text import duration_text
+
+    sheet = step.sheet()
+    seconds = float(np.mean(graph.durations_s.sum(axis=0)))
+    rate = f"{graph.batch_size / seconds:.4g} examples/s"
+    said = f"{sheet.title} in {graph.precision}: a step takes {duration_text(seconds)}, {rate}"
+    if step.precision is not None:
+        return said
+    if sheet.default_precision == "tf32":
+        return (
+            f"{said}; tf32 is the default here, torch's own has TF32 in convolutions only; --precision has"
+            " fp32, amp, bf16 and fp16"
+        )
+    return f"{said}; fp32 is the default here, as torch's own"
+
+
+def print_calibration(graph: StepGraph) -> None:
+    """Say how far predictions are from each published figure of a step's device."""
     from hocket.profiler import stored_residuals
 
-    rows = stored_residuals(device)
+    rows = stored_residuals(graph.device, graph.precision)
     if not rows:
-        note(
-            f"{device} is uncalibrated: its datasheet's float32 peaks at the efficiency fitted to v100; "
-            "TF32, PyTorch's default for convolutions there, and half precision are faster"
-        )
         return
     from hocket.columns import terminal_table, text_column, written_column
+
+    device = graph.device
 
     columns = [
         text_column("model", [row.model for row in rows]),

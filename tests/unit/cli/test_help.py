@@ -164,7 +164,7 @@ def test_a_table_is_as_wide_as_columns_asks_for(monkeypatch: pytest.MonkeyPatch)
         ("hocket cluster sweep --policies ada-srsf,kw", {"ada-srsf,kway"}),
         ("hocket cluster run j.json --policy ki", set()),
         ("hocket profile resnet50_v", {"resnet50_v1", "resnet50_v2"}),
-        ("hocket profile alexnet_v2 --device h", {"h100"}),
+        ("hocket profile alexnet_v2 --device h", {"h100", "h100-pcie", "h200"}),
         ("hocket train --plan bytes", {"bytescheduler"}),
         ("hocket train --nproc", {"--nproc-per-node"}),
         ("hocket train --max-restarts 1 --timel", {"--timeline"}),

@@ -7,9 +7,9 @@ import pytest
 
 from hocket import models
 from hocket.errors import HocketError, UnknownNameError
-from hocket.profiler import calibrate, calibration, derive, fake, make_step, residuals, stored_residuals
+from hocket.profiler import Target, calibrate, calibration, derive, fake, make_step, residuals
 from hocket.profiler.calibration import PUBLISHED, _gauss_newton
-from hocket.profiler.device import FITTED
+from hocket.profiler.paper_roofline import FITTED
 
 
 def test_the_published_figures_are_those_of_the_papers():
@@ -30,7 +30,7 @@ def test_gauss_newton_finds_a_nonlinear_minimum():
 @pytest.mark.slow
 @pytest.mark.parametrize("device", ["k80", "p100", "v100", "a100"])
 def test_stored_residuals_are_those_of_the_stored_factors(device):
-    stored = [(row.model, row.batch_size, row.ratio) for row in stored_residuals(device)]
+    stored = [(row.model, row.batch_size, row.ratio) for row in calibration.stored_of_papers(device)]
     computed = [(row.model, row.batch_size, pytest.approx(row.ratio, abs=6e-4)) for row in residuals(device)]
     assert stored == computed
 
@@ -56,7 +56,7 @@ def test_residuals_are_what_deriving_predicts(monkeypatch):
     assert list(rows) == ["vgg16", "lstm_ptb"]
     with fake():
         setup = models.make("vgg16", 16)
-    graph = derive(make_step(*setup), device="v100")
+    graph = derive(make_step(*setup), device=Target("v100", as_papers=True))
     forward_backward_s = graph.durations_s[graph.phases < 2].sum()
     assert rows["vgg16"].predicted_images_s == pytest.approx(16 / forward_backward_s)
     assert rows["vgg16"].ratio == pytest.approx(rows["vgg16"].predicted_images_s * 0.0895 / 16)

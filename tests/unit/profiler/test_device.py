@@ -1,15 +1,21 @@
 """Derived steps: the structure of the real one, durations of a roofline."""
 
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
 from hocket import models
+from hocket.datasheets import PRECISIONS
 from hocket.errors import HocketError, UnknownNameError
-from hocket.profiler import DEVICES, derive, fake, is_derived, make_step, profile
+from hocket.profiler import DEVICES, Target, derive, fake, is_derived, make_step, profile
+from hocket.profiler._call import Seen, call_of
 from hocket.profiler._cost import CallWork
-from hocket.profiler.device import FITTED, duration_s, record_works
+from hocket.profiler._fake_step import record_fake
+from hocket.profiler.device import record_works
+from hocket.profiler.paper_roofline import FITTED, duration_s
 from tests.naive.convolution import pairs
 from tests.unit.profiler.rows import classified, perceptron, rows_of, total
 
@@ -178,7 +184,7 @@ def test_devices_are_derived_measured_or_unknown():
     }
     with pytest.raises(
         UnknownNameError,
-        match=r"^device 'v10' is unknown; did you mean 'v100'\? choose one of: cpu, cuda, k80",
+        match=r"^device 'v10' is unknown; did you mean 'v100' or 'v100-32gb'\? choose one of: cpu, cuda, k80",
     ):
         derive(make_step(*convolutional()), device="v10")
     with pytest.raises(HocketError, match=r"device 'cpu' is measured, not derived; use hocket\.profile"):
@@ -255,14 +261,6 @@ class Cast(nn.Module):
             return self.layers(x)
 
 
-def too_long(kind, device, times):
-    return (
-        f"{kind} matrix products are taken at float32's speed, and {device} has up to {times} times that:"
-        " computing is too long, so that examples/s and the network's share are too small;"
-        " record a trace instead"
-    )
-
-
 def narrow_step(made):
     if made in ("cpu", "cuda"):
         model, batch = Cast(made, torch.bfloat16), classified()
@@ -272,24 +270,113 @@ def narrow_step(made):
     return make_step(model, batch, total, torch.optim.SGD(model.parameters(), lr=0.1))
 
 
+UNKNOWN = (
+    "bfloat16 matrix products are taken at float32's speed: whether computing is too long or too short on"
+    " a {} is not known; record a trace instead"
+)
+
+
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize(
-    ("made", "device", "said"),
+    ("made", "device", "precision", "unknown"),
     [
-        (torch.float32, "h100", ""),
-        ("cpu", "h100", too_long("bfloat16", "h100", 15)),
-        ("cuda", "h100", too_long("bfloat16", "h100", 15)),
-        (torch.bfloat16, "a100", too_long("bfloat16", "a100", 16)),
-        (torch.float16, "v100", too_long("float16", "v100", 8)),
-        (
-            torch.bfloat16,
-            "v100",
-            "bfloat16 matrix products are taken at float32's speed: whether computing is too long or too"
-            " short on a v100 is not known; record a trace instead",
-        ),
+        (torch.float32, "h100", "tf32", ""),
+        ("cpu", "h100", "tf32, bfloat16 as the model has it", ""),
+        ("cuda", "h100", "tf32, bfloat16 as the model has it", ""),
+        (torch.bfloat16, "a100", "tf32, bfloat16 as the model has it", ""),
+        (torch.float16, "v100", "fp32, float16 as the model has it", ""),
+        (torch.bfloat16, "v100", "fp32, bfloat16 as the model has it", UNKNOWN.format("v100")),
+        (torch.bfloat16, "k80", "fp32", UNKNOWN.format("k80")),
+        (torch.float64, "a100", "tf32", UNKNOWN.format("a100").replace("bfloat16", "float64")),
     ],
 )
-def test_a_step_of_fewer_bits_says_which_way_it_errs(made, device, said):
+def test_a_step_says_which_numbers_it_multiplies_and_what_is_not_known_of_them(
+    made, device, precision, unknown
+):
     init = torch.amp.autocast.__init__
-    assert derive(narrow_step(made), device=device).caveat == said
+    graph = derive(narrow_step(made), device=device)
+    assert graph.precision == precision
+    assert graph.caveat.endswith(unknown)
+    assert ("is not known" in graph.caveat) == bool(unknown)
     assert torch.amp.autocast.__init__ is init
+
+
+def wide_step(batch_size=256):
+    model = nn.Sequential(nn.Linear(2048, 2048), nn.ReLU(), nn.Linear(2048, 2048))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    batch = torch.randn(batch_size, 2048), torch.randn(batch_size, 2048)
+    return make_step(model, batch, nn.functional.mse_loss, optimizer)
+
+
+def test_each_precision_has_its_speed_and_gradients_their_bytes():
+    with fake():
+        steps = {each: derive(wide_step(8192), device=Target("a100", precision=each)) for each in PRECISIONS}
+    seconds = {each: graph.durations_s.sum() for each, graph in steps.items()}
+    assert seconds["fp32"] > 3 * seconds["tf32"] > 3 * seconds["amp"] > 3 * seconds["bf16"] > 0
+    assert seconds["bf16"] == pytest.approx(seconds["fp16"])
+    widths = {each: graph.parameter_bytes.max() / 2048**2 for each, graph in steps.items()}
+    assert widths == {"fp32": 4, "tf32": 4, "amp": 4, "bf16": 2, "fp16": 2}  # amp keeps master parameters
+    assert [graph.precision for graph in steps.values()] == list(steps)
+
+
+def test_a_precision_without_units_for_it_is_refused():
+    said = "precision bf16: v100 has no units for it; give one of: fp32, amp, fp16"
+    with pytest.raises(HocketError, match=said):
+        derive(wide_step(), device=Target("v100", precision="bf16"))
+
+
+def test_converting_leaves_the_callers_model_and_batch():
+    for real in (True, False):
+        with nullcontext() if real else fake():
+            setup = convolutional()
+        step = make_step(*setup)
+        derive(step, device=Target("a100", precision="bf16", channels_last=True))
+        assert {each.dtype for each in setup[0].parameters()} == {torch.float32}
+        assert setup[1][0].is_contiguous()
+        assert derive(step, device="a100").parameter_dtypes[0] == "float32"
+
+
+class Normal(nn.Module):
+    """Layer normalization between two layers, and softmax."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.norm, self.second = nn.Linear(8, 8), nn.LayerNorm(8), nn.Linear(8, 8)
+
+    def forward(self, x):
+        return self.second(self.norm(self.first(x))).softmax(-1)
+
+
+def test_autocast_takes_in_float32_what_it_does_on_gpus():
+    calls = []
+
+    def seen(func, args, kwargs, result):
+        calls.append(call_of(func, args, kwargs, result))
+
+    step = make_step(Normal(), (torch.randn(4, 8), torch.randn(4, 8)), nn.functional.mse_loss, None)
+    record_fake(step, seen, precision="amp")
+    types = {call.name: {each.dtype for each in call.args if isinstance(each, Seen)} for call in calls}
+    assert types["addmm"] == {"float16"}
+    assert types["native_layer_norm"] == types["_softmax"] == types["mse_loss"] == {"float32"}
+
+
+def test_what_a_compiler_fuses_does_not_reach_memory():
+    class Pointwise(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.scale = nn.Parameter(torch.ones(4096))
+
+        def forward(self, x):
+            return ((x * self.scale).sin().cos() + 1).tanh()
+
+    with fake():
+        step = make_step(Pointwise(), (torch.randn(65536, 4096), torch.zeros(())), total, None)
+    plain, fused = (derive(step, device=Target("a100", compile=each)) for each in (False, True))
+    assert fused.precision == "tf32, compiled"
+    assert 0.2 < fused.durations_s.sum() / plain.durations_s.sum() < 0.7
+    assert "no figure is of torch.compile" in fused.caveat
+
+
+def test_many_small_operations_take_the_programs_time():
+    graph = derive(make_step(*convolutional()), device="h100")
+    assert "the program starts operations slower than a h100 runs them" in graph.caveat

@@ -1,0 +1,109 @@
+"""Errors of predictions for GPUs that were found in cross-validation, for answers to carry.
+
+From ``python -m scripts.fit_devices fit``: models of which the whole line was left out of the fit, and cards
+that were left out of it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class FamilyError(NamedTuple):
+    """Errors of the models of a family, as shares of the published rate."""
+
+    models: int
+    median: float
+    nine_of_ten: float
+
+
+class CardFigure(NamedTuple):
+    """A published throughput of a card, and the predicted one over it: fitted, and with the card left out."""
+
+    device: str
+    precision: str
+    model: str
+    batch_size: int
+    published_per_s: float
+    ratio: float
+    ratio_left_out: float
+
+
+# A step belongs to the first family whose kinds of kernels take this share of it.
+_FAMILIES = (
+    ("depthwise convolutions", "depthwise", 0.1),
+    ("grouped convolutions", "grouped", 0.1),
+    ("convolutions", "convolutions", 0.2),
+)
+FAMILY_ERRORS = {
+    "convolutions": FamilyError(52, 0.032, 0.138),
+    "depthwise convolutions": FamilyError(44, 0.041, 0.216),
+    "grouped convolutions": FamilyError(31, 0.088, 0.477),
+    "transformers": FamilyError(48, 0.037, 0.133),
+}
+CARD_FIGURES = (
+    CardFigure("v100", "amp", "ResNet-50", 256, 833.0, 1.07, 1.08),
+    CardFigure("v100", "amp", "BERT base", 48, 189.0, 0.85, 0.84),
+    CardFigure("v100", "fp32", "ResNet-50", 128, 369.0, 1.00, 0.95),
+    CardFigure("v100", "fp32", "BERT base", 24, 42.0, 1.00, 0.96),
+    CardFigure("rtx3090", "amp", "ResNet-50", 448, 905.0, 0.94, 0.79),
+    CardFigure("rtx3090", "amp", "BERT base", 96, 172.0, 0.87, 0.89),
+    CardFigure("rtx3090", "tf32", "ResNet-50", 224, 513.0, 0.82, 0.69),
+    CardFigure("rtx3090", "tf32", "BERT base", 48, 85.0, 1.11, 1.15),
+    CardFigure("a100-80gb", "amp", "ResNet-50", 1280, 1582.0, 1.21, 1.23),
+    CardFigure("a100-80gb", "amp", "BERT base", 320, 443.0, 0.85, 0.86),
+    CardFigure("a100-80gb", "tf32", "ResNet-50", 640, 1066.0, 0.98, 0.98),
+    CardFigure("a100-80gb", "tf32", "BERT base", 172, 239.0, 1.09, 1.10),
+    CardFigure("h100", "amp", "ResNet-50", 1280, 2616.0, 0.99, 0.82),
+    CardFigure("h100", "amp", "BERT base", 320, 812.0, 0.73, 0.72),
+    CardFigure("h100", "tf32", "ResNet-50", 640, 1753.0, 0.99, 1.01),
+    CardFigure("h100", "tf32", "BERT base", 172, 408.0, 1.08, 1.19),
+)
+
+
+def family_of(shares: dict[str, float]) -> str:
+    """The family of models that a step belongs to, by the shares of kinds of kernels in its time."""
+    sums = {
+        word: sum(share for kind, share in shares.items() if kind.startswith(word))
+        for word in ("depthwise", "grouped")
+    }
+    sums["convolutions"] = sum(shares[kind] for kind in ("forward", "input_gradient", "weight_gradient"))
+    return next((name for name, word, least in _FAMILIES if sums[word] >= least), "transformers")
+
+
+def expectation(device: str, precision: str, shares: dict[str, float], *, compiled: bool) -> str:
+    """The error that a prediction may have, in a few words."""
+    family = family_of(shares)
+    error = FAMILY_ERRORS[family]
+    said = (
+        f"derived: within {error.nine_of_ten:.0%} for nine of ten models of this family ({family}) in"
+        " cross-validation on an RTX 3090 in mixed precision"
+    )
+    return "".join([said, _of_card(device, precision), _untried(shares, compiled=compiled)])
+
+
+def _of_card(device: str, precision: str) -> str:
+    fitted = {figure.device for figure in CARD_FIGURES}
+    if device not in fitted:
+        off = max(abs(figure.ratio_left_out - 1) for figure in CARD_FIGURES)
+        return (
+            f"; {device} is not among the cards fitted, of which ResNet-50 and BERT base are within {off:.0%}"
+            " when a card is left out"
+        )
+    held = [figure for figure in CARD_FIGURES if figure.device == device and figure.precision == precision]
+    if not held:
+        return f"; no figure is of a {device} in {precision}"
+    off = max(abs(figure.ratio_left_out - 1) for figure in held)
+    return f"; a {device}'s ResNet-50 and BERT base in {precision} are within {off:.0%} when it is left out"
+
+
+def _untried(shares: dict[str, float], *, compiled: bool) -> str:
+    """A remark on what no figure stands behind; "" for none."""
+    fused = sum(share for kind, share in shares.items() if "attention" in kind) > 0.01
+    recurrent = shares["recurrent"] > 0.01
+    untried = [
+        *(["torch.compile"] if compiled else []),
+        *(["fused attention"] if fused else []),
+        *(["recurrent layers"] if recurrent else []),
+    ]
+    return f"; no figure is of {' or '.join(untried)}" if untried else ""

@@ -1,0 +1,73 @@
+"""Predictions of the stored constants beside published throughputs, where those are at hand."""
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from hocket import models
+from hocket.profiler import Target, derive, fake, make_step
+from hocket.profiler._expected_error import CARD_FIGURES, FAMILY_ERRORS
+
+DATA = Path(__file__).parents[4] / "shared" / "data"
+
+
+def rows(name):
+    if not (DATA / name).exists():
+        pytest.skip(f"{name} is not here")
+    with (DATA / name).open() as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.mark.parametrize(
+    ("model", "theirs"),
+    [
+        ("vgg16", "vgg16"),
+        ("vgg11", "vgg11"),
+        ("inception_v3", "adv_inception_v3"),
+        ("resnet50_v2", "resnetv2_50"),
+    ],
+)
+def test_convolutional_networks_on_an_rtx3090_in_mixed_precision(model, theirs):
+    found = [row for row in rows("timm_train_amp_nhwc_rtx3090.csv") if row["model"] == theirs]
+    if not found:
+        pytest.skip(f"{theirs} is not in the figures that are here")
+    batch_size = int(found[0]["train_batch_size"])
+    with fake():
+        setup = models.make(model, batch_size)
+    graph = derive(make_step(*setup), device=Target("rtx3090", precision="amp", channels_last=True))
+    rate = batch_size / graph.durations_s.sum()
+    assert rate / float(found[0]["train_samples_per_sec"]) == pytest.approx(1, abs=0.2)
+
+
+def bert(batch_size):
+    transformers = pytest.importorskip("transformers")
+    import torch
+
+    config = transformers.BertConfig(attn_implementation="eager")
+    tokens = torch.randint(1000, (batch_size, 384))
+    places = {f"{end}_positions": torch.randint(384, (batch_size,)) for end in ("start", "end")}
+    return transformers.BertForQuestionAnswering(config), {"input_ids": tokens, **places}, None, None
+
+
+@pytest.mark.parametrize("figure", [each for each in CARD_FIGURES if each.model == "BERT base"], ids=str)
+def test_stored_errors_of_bert_are_those_of_the_stored_constants(figure):
+    published = {float(row["examples_per_s"]) for row in rows("published_training_throughput.csv")}
+    assert figure.published_per_s in published
+    with fake():
+        setup = bert(figure.batch_size)
+    graph = derive(make_step(*setup), device=Target(figure.device, precision=figure.precision))
+    ratio = figure.batch_size / graph.durations_s.sum() / figure.published_per_s
+    assert ratio == pytest.approx(figure.ratio, rel=0.05)  # the fit adds an update
+
+
+def test_stored_errors_are_what_documents_say():
+    results = (Path(__file__).parents[3] / "docs" / "results.md").read_text()
+    for family, error in FAMILY_ERRORS.items():
+        assert f"| {family} | {error.models} | {error.median:.1%} | {error.nine_of_ten:.1%} |" in results
+    for figure in CARD_FIGURES:
+        row = f"| {figure.device} | {figure.precision} | {figure.model} ({figure.batch_size})"
+        assert (
+            f"{row} | {figure.published_per_s:g} | {figure.ratio:.2f} | {figure.ratio_left_out:.2f} |"
+            in results
+        )
