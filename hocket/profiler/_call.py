@@ -10,7 +10,7 @@ from torch._ops import OpOverload
 from hocket.profiler._operators import accesses, base_name, extents, tensors
 
 
-class Seen(NamedTuple):
+class SeenTensor(NamedTuple):
     """A tensor as a call sees it."""
 
     shape: tuple[int, ...]
@@ -23,8 +23,8 @@ class Call(NamedTuple):
 
     name: str
     args: tuple[Any, ...]
-    """With :class:`Seen` in place of tensors; keyword arguments follow, without their names."""
-    results: tuple[Seen, ...]
+    """With :class:`SeenTensor` in place of tensors; keyword arguments follow, without their names."""
+    results: tuple[SeenTensor, ...]
     read_bytes: float
     written_bytes: float
     """Each argument and each result once, what lies between the elements of a view included."""
@@ -46,7 +46,7 @@ def call_of(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], res
 
 def _seen(value: Any) -> Any:
     if isinstance(value, Tensor):
-        return Seen(tuple(value.shape), str(value.dtype).removeprefix("torch."), tuple(value.stride()))
+        return SeenTensor(tuple(value.shape), str(value.dtype).removeprefix("torch."), tuple(value.stride()))
     if isinstance(value, list | tuple):
         return tuple(_seen(item) for item in value)
     return value if isinstance(value, bool | int | float | str) or value is None else str(value)

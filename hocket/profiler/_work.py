@@ -7,7 +7,7 @@ from math import gcd, prod
 from typing import NamedTuple
 
 from hocket.datasheets import Number
-from hocket.profiler._call import Call, Seen
+from hocket.profiler._call import Call, SeenTensor
 
 KINDS = (
     *("stream", "strided", "norm", "rows", "reduction", "gather", "update"),
@@ -65,7 +65,7 @@ def _passed(kind: str, call: Call) -> Work:
     return Work(kind, call.read_bytes + call.written_bytes, first.dtype if first else "float32")
 
 
-def size(seen: Seen) -> float:
+def size(seen: SeenTensor) -> float:
     """A tensor's bytes."""
     return float(prod(seen.shape) * WIDTHS.get(seen.dtype, 4))
 
@@ -77,8 +77,8 @@ WIDTHS = {
 }
 
 
-def _seen(call: Call) -> list[Seen]:
-    return [each for each in call.args if isinstance(each, Seen)]
+def _seen(call: Call) -> list[SeenTensor]:
+    return [each for each in call.args if isinstance(each, SeenTensor)]
 
 
 def _changes_places(call: Call) -> bool:
@@ -88,7 +88,7 @@ def _changes_places(call: Call) -> bool:
     return len(orders) > 1
 
 
-def _order(seen: Seen) -> tuple[int, ...]:
+def _order(seen: SeenTensor) -> tuple[int, ...]:
     kept = [axis for axis in range(len(seen.shape)) if seen.shape[axis] > 1]
     return tuple(sorted(kept, key=lambda axis: (-seen.stride[axis], axis)))
 
@@ -132,7 +132,9 @@ def _convolution_backward(call: Call) -> list[Work]:
     return works
 
 
-def _convolved(kind: str, inputs: Seen, weight: Seen, outputs: Seen, groups: int, transposed: bool) -> Work:
+def _convolved(
+    kind: str, inputs: SeenTensor, weight: SeenTensor, outputs: SeenTensor, groups: int, transposed: bool
+) -> Work:
     """A convolution as a product of matrices; each pass multiplies the same pairs of numbers."""
     if transposed:  # the same pairs, with input and output having changed places
         inputs, outputs = outputs, inputs
@@ -157,7 +159,7 @@ def _convolved(kind: str, inputs: Seen, weight: Seen, outputs: Seen, groups: int
     return Work(kind, num_bytes, weight.dtype, m, n, k, groups, taps=strided * taps, channels=even)
 
 
-def _layout(*images: Seen) -> list[Work]:
+def _layout(*images: SeenTensor) -> list[Work]:
     """Copies into channels last, which kernels on tensor cores take, of images that are not."""
     moved = [
         each for each in images if len(each.shape) > 3 and each.shape[1] > 1 and not _is_channels_last(each)
@@ -167,7 +169,7 @@ def _layout(*images: Seen) -> list[Work]:
     return [Work("layout", 2 * sum(map(size, moved)), moved[0].dtype, kernels=len(moved))]
 
 
-def _is_channels_last(image: Seen) -> bool:
+def _is_channels_last(image: SeenTensor) -> bool:
     return len(image.shape) > 3 and image.stride[1] == 1 and prod(image.shape[2:]) > 1
 
 
@@ -185,12 +187,12 @@ def _norm_backward(call: Call) -> list[Work]:
     return [Work("norm", passed, inputs.dtype, kernels=2), *_contiguous(call, above, inputs)]
 
 
-def _reads(inputs: Seen) -> int:
+def _reads(inputs: SeenTensor) -> int:
     """The times that a normalization reads its input: cuDNN keeps half precision images in registers."""
     return 1 if _is_channels_last(inputs) and inputs.dtype in HALVES else 2
 
 
-def _contiguous(call: Call, *inputs: Seen) -> list[Work]:
+def _contiguous(call: Call, *inputs: SeenTensor) -> list[Work]:
     """Copies that normalization in groups takes of images with channels last."""
     if "group" not in call.name:
         return []

@@ -11,7 +11,7 @@ from hocket import models
 from hocket.datasheets import PRECISIONS
 from hocket.errors import HocketError, UnknownNameError
 from hocket.profiler import DEVICES, Target, derive, fake, is_derived, make_step, profile
-from hocket.profiler._call import Seen, call_of
+from hocket.profiler._call import SeenTensor, call_of
 from hocket.profiler._cost import CallWork
 from hocket.profiler._fake_step import record_fake
 from hocket.profiler.device import record_works
@@ -355,7 +355,7 @@ def test_autocast_takes_in_float32_what_it_does_on_gpus():
 
     step = make_step(Normal(), (torch.randn(4, 8), torch.randn(4, 8)), nn.functional.mse_loss, None)
     record_fake(step, seen, precision="amp")
-    types = {call.name: {each.dtype for each in call.args if isinstance(each, Seen)} for call in calls}
+    types = {call.name: {each.dtype for each in call.args if isinstance(each, SeenTensor)} for call in calls}
     assert types["addmm"] == {"float16"}
     assert types["native_layer_norm"] == types["_softmax"] == types["mse_loss"] == {"float32"}
 
