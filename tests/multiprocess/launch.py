@@ -30,7 +30,8 @@ class Ranks:
 
     def __init__(self, case: str, world: int, arguments: Mapping[str, Any], folder: Path) -> None:
         self._folder = folder
-        environment = os.environ | {
+        # A user's choices of plans stay out of it, also where no test's settings started this process.
+        environment = {"HOCKET_CACHE": "off", **os.environ} | {
             "MASTER_ADDR": "127.0.0.1",
             "MASTER_PORT": str(free_port("127.0.0.1")),
             "WORLD_SIZE": str(world),
