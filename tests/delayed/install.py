@@ -34,14 +34,23 @@ class DelayedDevice:
     its own, as GPUs have by NCCL; else gloo sums up copies on the host.
     """
 
-    def __init__(self, seed: int, *, sums_up: bool = False) -> None:
-        self.streams = Streams(seed)
+    clock = "the delayed device's own"
+
+    def __init__(self, seed: int, *, sums_up: bool = False, item_s: float = 0.0) -> None:
+        self.streams = Streams(seed, item_s)
         self._sums_up = sums_up
-        self.is_timed_by_host = not sums_up  # nor could the host wait for its collectives
         self.waits: list[str] = []
 
     def record(self) -> Event:
         return self.streams.record()
+
+    def mark(self) -> Event:
+        return self.streams.record()
+
+    def seconds_between(self, first: Event, last: Event) -> float:
+        assert self.streams.has_passed(first)
+        assert self.streams.has_passed(last)
+        return last.time_s - first.time_s
 
     def has_passed(self, event: Event) -> bool:
         return event is None or self.streams.has_passed(event)
@@ -97,9 +106,9 @@ def moved(model: nn.Module) -> nn.Module:
 
 
 @contextlib.contextmanager
-def delayed(seed: int, *, sums_up: bool = False) -> Iterator[DelayedDevice]:
+def delayed(seed: int, *, sums_up: bool = False, item_s: float = 0.0) -> Iterator[DelayedDevice]:
     """Within, there is such a device, whose order of work is that of ``seed``."""
-    device = DelayedDevice(seed, sums_up=sums_up)
+    device = DelayedDevice(seed, sums_up=sums_up, item_s=item_s)
     with contextlib.ExitStack() as undo:
         before = devices.DEVICES["cpu"]
         devices.DEVICES["cpu"] = device

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 import torch
@@ -19,8 +20,8 @@ _WIDTH, _LAYERS = 2048, 12
 
 
 def suite(rank: int, world: int) -> dict[str, list[str]]:
-    """What a user of DistributedDataParallel has, on the GPU; plans are not chosen there yet."""
-    return parity(rank, world, without=["auto"])
+    """What a user of DistributedDataParallel has, on the GPU."""
+    return parity(rank, world)
 
 
 def _layers(width: int, layers: int) -> nn.Module:
@@ -50,6 +51,33 @@ def settled_steps(rank: int, world: int) -> str:
             torch.cuda.set_sync_debug_mode("default")
         model.hocket.detach()
     return ""
+
+
+def profiled(rank: int, world: int) -> dict[str, float | str]:
+    """The parts of steps as a share of them, by what the host waits for, and whose clock they are by."""
+    model = _layers(_WIDTH, _LAYERS)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-4, momentum=0.9)
+    hocket.distribute(model, optimizer, plan="auto")
+    handle, recorder = model.hocket, model.hocket._training.recorder
+    steps = settled = 0
+    while settled < 10 and steps < 100:
+        settled, steps = settled + handle.settled, steps + 1
+        if settled == 2:
+            torch.cuda.synchronize()
+            started_s = time.perf_counter()
+        optimizer.zero_grad()
+        model(torch.ones(64, _WIDTH, device=_DEVICE)).square().mean().backward()
+        optimizer.step()
+    handle.flush()
+    torch.cuda.synchronize()
+    step_s = (time.perf_counter() - started_s) / (settled - 1)
+    recorder.flush()
+    count, first, spans = recorder.last_steps(8)
+    last = list(recorder.begins)[-1]
+    parts_s = sum(min(e, last) - max(s, first) for kind, _, s, e in spans if kind != "reduce")
+    clock = handle.explain().splitlines()[0]
+    handle.detach()
+    return {"parts": parts_s / (last - first), "step": (last - first) / count / step_s, "clock": clock}
 
 
 def peaks(rank: int, world: int) -> tuple[int, int, int]:

@@ -51,6 +51,15 @@ def test_memory_is_that_of_ddp_with_views_and_two_slices(backend: str, world: in
         assert ours <= 1.1 * ddp + slices
 
 
+@pytest.mark.gpu
+@pytest.mark.parametrize(("backend", "world"), [("gloo", 2)], ids=["two on one card over gloo"])
+def test_profiles_are_in_the_time_of_the_gpu_and_their_parts_are_the_step(backend: str, world: int) -> None:
+    for found in on_gpu("profiled", backend, world):
+        assert found["clock"].startswith("whose clock: the GPU's own")
+        assert found["parts"] == pytest.approx(1.0, abs=0.05)
+        assert found["step"] == pytest.approx(1.0, abs=0.1)
+
+
 def test_a_case_on_processors_runs_on_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(placement, "DEVICES", [torch.device("meta")])
     model = placement.placed(nn.Linear(3, 2))

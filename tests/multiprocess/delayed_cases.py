@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional
 
 import hocket
-from hocket.errors import HocketError
+from hocket.runtime.observe.device_recorder import DeviceRecorder
 from hocket.runtime.transfers.training_device import DEVICES
 from tests.delayed.install import DelayedDevice, moved
 from tests.delayed.streams import Event
@@ -22,13 +22,9 @@ from tests.multiprocess.training_cases import Branches, unused_parameters
 from tests.multiprocess.twins import Twins, sliced_plan
 
 BUFFER_CASES = (
-    buffer_cases.two_passes_before_one_backward,
     buffer_cases.changed_in_every_step,
-    buffer_cases.resized_and_registered_later,
-    buffer_cases.several_passes_under_no_sync,
     buffer_cases.evaluation_between,
     buffer_cases.changed_and_then_evaluated,
-    buffer_cases.evaluation_mode_on_one_rank,
     buffer_cases.statistics_of_checkpoints,
 )
 HABITS = ("plainly", "accumulating", "with some unused", "clipped", "scaled")
@@ -191,23 +187,59 @@ def reads_that_are_noticed(rank: int, world: int) -> list[str]:
     return unnoticed
 
 
-def told(rank: int, world: int) -> str:
-    """What explain() begins with."""
-    model = moved(Plain())
-    hocket.distribute(model, sgd(model), plan="ddp")
-    report: str = model.hocket.explain()
-    model.hocket.detach()
-    return report.splitlines()[0]
+def recorded(rank: int, world: int) -> dict[str, object]:
+    """Milliseconds of the parts of steps whose work is known, by a recorder alone, and what it waited for."""
+    model = moved(nn.Linear(3, 3))
+    recorder = DeviceRecorder(dict(model.named_parameters()), here())
+    work = model.weight.detach()
+    here().waits.clear()
+    for step in range(1, 5):
+        recorder.begin_step(step)
+        recorder.resume()
+        recorder.reads("layer", [model.weight, model.bias])
+        work = work * 2 + 1
+        recorder.forward_ended()
+        recorder.gradient_completed(model.weight)
+        work = work * 2
+        recorder.gradient_completed(model.bias)
+        recorder.backward_ended()
+        updating = recorder.now()
+        work = work * 2 * 2 * 2 * 2
+        recorder.record_span("update", ["weight", "bias"], updating)
+    waited = list(here().waits)
+    graph = recorder.graph("m", 1)
+    assert graph is not None
+    seconds = zip(graph.operation_names, graph.durations_s[:, -1].tolist(), strict=True)
+    return {"waited": waited, **{name: round(each * 1e3, 3) for name, each in seconds}}
 
 
-def planned(rank: int, world: int) -> str:
-    """Why no plan is made."""
-    model = moved(Plain())
-    try:
-        hocket.distribute(model, sgd(model))
-    except HocketError as error:
-        return str(error)
-    return "accepted"
+def timed(rank: int, world: int) -> dict[str, float | bool | str]:
+    """The way to a plan by the device's clock, as shares of the time for which the device had work."""
+    model = moved(nn.Sequential(*[nn.Linear(512, 512) for _ in range(4)]))
+    network = hocket.Network(bandwidth_bps=2e8)  # as long as computing, so that there is something to try
+    hocket.distribute(model, optimizer := sgd(model), plan="auto", network=network)
+    handle, recorder, busy = model.hocket, model.hocket._training.recorder, here().streams.first
+    steps, settled, busy_s = 0, 0, 0.0
+    while settled < 5 and steps < 70:
+        settled += handle.settled
+        before_s = busy.busy_s
+        step_by_habit("plainly", model, optimizer, torch.full((3, 512), 1.0 + rank + steps))
+        handle.flush()
+        here().streams.wait(here().record())
+        steps, busy_s = steps + 1, busy.busy_s - before_s
+    recorder.flush()
+    count, first, spans = recorder.last_steps(8)
+    last = list(recorder.begins)[-1]
+    shown = sum(min(e, last) - max(s, first) for kind, _, s, e in spans if kind != "reduce")
+    choice = handle._decision
+    return {
+        "whole": shown / (last - first),
+        "step": (last - first) / count / busy_s,
+        "profile": sum(float(seconds) for seconds in choice.graph.typical().durations_s.flatten()) / busy_s,
+        "turns": min(s for turns in choice.trials.values() for s in turns) / busy_s,
+        "settled": handle.settled,
+        "clock": handle.explain().splitlines()[0],
+    }
 
 
 def filled_on_several(rank: int) -> list[str]:
@@ -300,4 +332,4 @@ def short(rank: int, world: int) -> list[str]:
 
 def suite(rank: int, world: int) -> dict[str, list[str]]:
     """What a user of DistributedDataParallel has, on the device."""
-    return parity(rank, world, without=[] if here().is_timed_by_host else ["auto"])
+    return parity(rank, world)

@@ -89,21 +89,21 @@ def run(case: str, world: int = 2, timeout_s: float = 240, **arguments: Any) -> 
         return [ranks.result(rank) for rank in range(world)]
 
 
-def _device(seed: int | None, *, sums_up: bool) -> AbstractContextManager[object]:
+def _device(seed: int | None, **options: Any) -> AbstractContextManager[object]:
     """The delayed device in force for ``seed``; for None processors are."""
     if seed is None:
         return contextlib.nullcontext()
     from tests.delayed.install import delayed
 
-    return delayed(seed, sums_up=sums_up)
+    return delayed(seed, **options)
 
 
 def call(case: str, options: dict[str, Any]) -> Any:
     """What ``case`` returns on this rank.
 
     ``options`` are its keywords, but for ``mutation`` and ``delayed``: seeds to run it on the delayed device
-    with, until it returns something. ``sums_up``: that device has collectives of its own. ``backend``: of the
-    process group; ``device``: the GPU that models are on.
+    with, until it returns something. ``sums_up``: that device has collectives of its own; ``item_s``: what
+    each piece of its work takes. ``backend``: of the process group; ``device``: the GPU that models are on.
     """
     import importlib
 
@@ -123,9 +123,9 @@ def call(case: str, options: dict[str, Any]) -> Any:
     dist.init_process_group(options.pop("backend", "gloo"))
     module, function = case.split(":")
     run_case = getattr(importlib.import_module(module), function)
-    sums_up = options.pop("sums_up", False)
+    of_device = {name: options.pop(name) for name in ("sums_up", "item_s") if name in options}
     for seed in options.pop("delayed", [None]):
-        with _device(seed, sums_up=sums_up):
+        with _device(seed, **of_device):
             result = run_case(dist.get_rank(), dist.get_world_size(), **options)
         if result:
             break

@@ -10,7 +10,9 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from statistics import median
+from typing import Any
 
 import torch
 
@@ -22,6 +24,9 @@ from hocket.runtime.observe.step_rows import parameter_rows, unused_row
 _START = "start"
 _KEPT_SPANS = 20_000
 _KEPT_STEPS = 32
+
+Moment = Any
+"""A moment that a recorder knows: seconds of the host's clock, or a mark on a GPU's time line."""
 
 Record = tuple[Kind, str, float, float]
 Key = tuple[Kind, str]
@@ -38,8 +43,11 @@ class SpanRecorder:
 
     ``gradient_dtype``: the type in which longer gradients travel; None: all as they are.
 
-    Everything but :meth:`record_transfer` is called from the training thread.
+    Everything but :meth:`record_transfer` is called from the training thread. ``is_behind``: whether moments
+    of the last steps may not have been yet.
     """
+
+    is_behind = False
 
     def __init__(self, parameters: Mapping[str, torch.nn.Parameter]) -> None:
         self.parameters = dict(parameters)
@@ -53,7 +61,18 @@ class SpanRecorder:
         self._step: Step = {}
         self._parameters_read: set[torch.nn.Parameter] = set()
         self._open: Key | None = None
-        self._since = time.perf_counter()
+        self._since = self._now_s()
+
+    def now(self) -> Moment:
+        """This moment, as spans begin with it."""
+        return time.perf_counter()
+
+    def seconds_between(self, moments: Sequence[Moment]) -> list[float]:
+        """Seconds from each of ``moments`` to the next."""
+        return [after - before for before, after in pairwise(moments)]
+
+    def flush(self) -> None:
+        """Have everything that was recorded count, as it does."""
 
     def begin_step(self, number: int) -> None:
         """Step ``number``, of the training's first 1, begins: with it ends the time between steps."""
@@ -67,7 +86,7 @@ class SpanRecorder:
 
     def resume(self) -> None:
         """Count the time since the last call as no piece's."""
-        self._since = time.perf_counter()
+        self._since = self._now_s()
 
     def forget(self) -> None:
         """Drop what was recorded of steps: from now on they run under another plan."""
@@ -101,9 +120,9 @@ class SpanRecorder:
         self._close()
         self._open = BETWEEN_STEPS
 
-    def record_span(self, kind: Kind, names: Sequence[str], start_s: float) -> None:
-        """Since ``start_s`` the processor waited for ``names``, or updated them; now it goes on as before."""
-        now = time.perf_counter()
+    def record_span(self, kind: Kind, names: Sequence[str], start: Moment) -> None:
+        """Since ``start`` the processor waited for ``names``, or updated them; now it goes on as before."""
+        now, start_s = self._now_s(), float(start)
         self._close(start_s)
         self._since = now
         self.spans.append((kind, f"{kind} {batch_name(tuple(names))}", start_s, now))
@@ -114,9 +133,9 @@ class SpanRecorder:
                 key: Key = ("update", name)
                 self._step[key] = self._step.get(key, 0.0) + size * each_s
 
-    def record_transfer(self, kind: Kind, name: str, start_s: float, end_s: float) -> None:
+    def record_transfer(self, kind: Kind, name: str, start: Moment, end: Moment) -> None:
         """A transfer went over the network; called from the threads that wait for transfers."""
-        self.spans.append((kind, name, start_s, end_s))
+        self.spans.append((kind, name, start, end))
 
     def graph(self, model: str, batch_size: int) -> StepGraph | None:
         """The steps of the usual form since :meth:`forget`, a sample each; None without any."""
@@ -175,8 +194,11 @@ class SpanRecorder:
         numbers = list(self._numbers)
         return numbers[-count - 1], numbers[-1] - 1
 
+    def _now_s(self) -> float:
+        return time.perf_counter()
+
     def _close(self, now: float | None = None) -> None:
-        now = time.perf_counter() if now is None else now
+        now = self._now_s() if now is None else now
         if self._open is not None and now > self._since:
             self._step[self._open] = self._step.get(self._open, 0.0) + now - self._since
             self.spans.append((self._open[0], piece_name(self._open), self._since, now))

@@ -14,8 +14,6 @@ from hocket.runtime.training.explain import MeasuredTimeline, explanation, timel
 from hocket.runtime.training.handle import TrainingHandle
 from hocket.runtime.training.plan_trials import Choice
 
-_OF_HOST = "times are the host's, which only asks the GPU for its work: they are not those of the step"
-
 
 class AllReduceHandle(TrainingHandle[AllReduceTraining, Choice]):
     """The training of one model on this rank: ``model.hocket`` after :func:`hocket.distribute`.
@@ -83,8 +81,10 @@ class AllReduceHandle(TrainingHandle[AllReduceTraining, Choice]):
     def explain(self) -> str:
         """A report: the plan in force and why, what limits this rank's steps, and what forces a barrier."""
         training = self._training
+        training.recorder.flush()
         report = explanation(training.recorder, self._decision, training.rounds.barriers)
-        return report if training.rounds.is_timed_by_host else f"{_OF_HOST}\n{report}"
+        clock = training.rounds.clock
+        return f"whose clock: {clock}\n{report}" if clock else report
 
     def join(
         self,

@@ -17,6 +17,7 @@ from hocket.graph import Plan, check_plan
 from hocket.graph.plan import planned_for_others
 from hocket.logs import logger
 from hocket.network import Network
+from hocket.runtime.observe.device_recorder import DeviceRecorder
 from hocket.runtime.observe.exit_status import notice_exits, script_failed
 from hocket.runtime.observe.liveness import LivenessWatch
 from hocket.runtime.observe.recorder import SpanRecorder
@@ -52,7 +53,7 @@ from hocket.runtime.transfers.gloo_group import (
 )
 from hocket.runtime.transfers.gradient_types import check_gradient_type
 from hocket.runtime.transfers.sparse_sums import declared_sparse
-from hocket.runtime.transfers.training_device import PROCESSORS, TrainingDevice, device_of
+from hocket.runtime.transfers.training_device import PROCESSORS, device_of
 from hocket.runtime.transfers.transfer_group import TransferGroup
 from hocket.runtime.transfers.used_flags import FlagsInBuckets, FlagsOnHost
 
@@ -102,8 +103,13 @@ def distribute(
         check_plan(msgspec.structs.replace(plan, compute_order=None), outline(model, parameters))
         if control.rank == 0 and (remark := planned_for_others(plan, len(ranks))):
             logger.warning("%s", remark)
-    elif len(ranks) == 1 or not _can_plan(device, planner):
+    elif len(ranks) == 1 or (device is not PROCESSORS and not planner.needs_times):
         plan = baseline  # nothing travels, or it is what was asked for
+    elif settings.compile and device is not PROCESSORS:
+        raise HocketError(
+            "a compiled step is timed by the host, which only asks the GPU for it, and a plan was to be made"
+            " by its times; leave compile=True out, or give plan='ddp' or a plan file"
+        )
     if values.parameters:
         with torch.no_grad():
             first = [b for b in buffers.values() if b.numel()] if values.buffers else []
@@ -118,7 +124,7 @@ def distribute(
     sending = BufferBroadcasts(others[1], device)
 
     rank, offset_s = control.rank, clock_offset_s(control)
-    recorder = SpanRecorder(parameters)
+    recorder = SpanRecorder(parameters) if device is PROCESSORS else DeviceRecorder(parameters, device)
     with ExitStack() as unless_refused:
         store = dist.distributed_c10d._get_default_store()
         watch = LivenessWatch(store, name, rank, ranks, lambda: rank_record(recorder, rank, offset_s))
@@ -152,7 +158,8 @@ def distribute(
         return key_of_training(type(model).__name__, parameters, choice, control, as_run)
 
     memory = ChoiceMemory(choice, outline(model, parameters), source.choices, control, key)
-    measurement = ReductionMeasurement(transfers[0], control)
+    like = next(iter(parameters.values())).detach().new_zeros(1)
+    measurement = ReductionMeasurement(transfers[0], control, like)
     course = PlanSelection(training, choice, planner, measurement, control, memory, given_plan=plan).run()
     group, in_forward = members.group, values.buffers_in_forward
     uneven = training.uneven = UnevenInputs(training, control, group, in_forward)
@@ -174,16 +181,6 @@ def distribute(
     undo.append(claim(model, parameters))
     handle = vars(model)["hocket"] = AllReduceHandle(training, choice, memory, undo)
     give_ddp_attributes(model, handle, group, in_forward, uneven, training.shorten_gradients)
-
-
-def _can_plan(device: TrainingDevice, planner: Planner) -> bool:
-    """Tell whether ``planner`` is to plan; else its baseline holds, as it asks for no times."""
-    if planner.needs_times and not device.is_timed_by_host:
-        raise HocketError(
-            "steps on GPUs are not timed yet, and a plan was to be made by their times; give plan='ddp', or a"
-            " plan file"
-        )
-    return device.is_timed_by_host
 
 
 def _end(

@@ -19,7 +19,7 @@ from hocket.runtime.lazy.neutral_mode import outside_torch_modes
 from hocket.runtime.lazy.parameter import await_updates, give_back
 from hocket.runtime.lazy.tensor_escapes import guard_escapes
 from hocket.runtime.observe.liveness import LivenessWatch
-from hocket.runtime.observe.recorder import SpanRecorder
+from hocket.runtime.observe.recorder import Moment, SpanRecorder
 from hocket.runtime.training.allreduce_passes import AllReducePasses
 from hocket.runtime.training.buffers import StateBuffers
 from hocket.runtime.training.culprit import naming_culprit
@@ -215,11 +215,11 @@ class AllReduceTraining(AllReducePasses):
                 give_back(p)
             step.run()
 
-    def record_update(self, parameters: Iterable[Parameter], start_s: float) -> None:
-        """A step of ``parameters`` ran from ``start_s`` until now."""
+    def record_update(self, parameters: Iterable[Parameter], start: Moment) -> None:
+        """A step of ``parameters`` ran from ``start`` until now."""
         names = [self._names[p] for p in parameters if self._names.get(p) in self.parameters]
         if names:
-            self.recorder.record_span("update", names, start_s)
+            self.recorder.record_span("update", names, start)
 
     def detach(self) -> None:
         """Finish everything and leave the model as it was before."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import time
 from collections.abc import Callable
 
 import torch
@@ -99,7 +98,7 @@ class GradientHandOut:
             give_back(p)
         held = [self._final_gradient(bucket, index) for index in range(len(bucket.parameters))]
         if bucket.pending_steps:
-            started = time.perf_counter()
+            started = self._recorder.now()
             views = bucket.memory.views
             for p, view, used in zip(bucket.parameters, views, self._used.of(bucket), strict=True):
                 p.grad = view if used else None

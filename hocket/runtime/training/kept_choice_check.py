@@ -55,7 +55,8 @@ def still_holds(
         if trial_plan.plan is not choice.plan:
             enforce(training, choice, trial_plan)
             yield
-        turns[trial_plan.plan.policy].append((yield from timed_steps(STEPS_PER_TURN, control)))
+        seconds = yield from timed_steps(STEPS_PER_TURN, training.recorder, control)
+        turns[trial_plan.plan.policy].append(seconds)
         if all(turns.values()) and _excess(turns[name], turns[baseline.policy]) > _SLOW:
             break
     least = {policy: min(map(min, timed)) for policy, timed in turns.items()}

@@ -8,7 +8,6 @@ own ``step`` runs. A scheduler that changes a group meanwhile changes the next s
 from __future__ import annotations
 
 import inspect
-import time
 import types
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ import torch
 from torch.optim import optimizer as torch_optimizer
 
 from hocket.runtime.lazy.optimizer_state import in_its_class, watch_state
+from hocket.runtime.observe.recorder import Moment, SpanRecorder
 from hocket.runtime.transfers.buckets import Bucket
 
 Group = dict[str, Any]
@@ -69,6 +69,8 @@ class PartialStep:
 class SteppedTraining(Protocol):
     """The interface of a training that a wrapped optimizer needs."""
 
+    recorder: SpanRecorder
+
     def accept(self, optimizer: torch.optim.Optimizer) -> None:
         """``optimizer`` is going to step."""
 
@@ -78,8 +80,8 @@ class SteppedTraining(Protocol):
     def defer(self, bucket: Bucket, step: PartialStep) -> None:
         """``step`` is to run when ``bucket`` has arrived."""
 
-    def record_update(self, parameters: Iterable[torch.nn.Parameter], start_s: float) -> None:
-        """A step of these parameters ran from ``start_s`` until now."""
+    def record_update(self, parameters: Iterable[torch.nn.Parameter], start: Moment) -> None:
+        """A step of these parameters ran from ``start`` until now."""
 
     def update_parameters(self) -> None:
         """Run every step that is pending."""
@@ -111,7 +113,7 @@ def attach(optimizer: torch.optim.Optimizer, training: SteppedTraining) -> Calla
             with torch.enable_grad():
                 loss, closure = closure(), None
         travelling = training.stepping(self, barrier)
-        started = time.perf_counter()
+        started = training.recorder.now()
         if not travelling:
             with in_its_class(self):
                 result = whole_step() if closure is None else whole_step(closure)
@@ -165,7 +167,7 @@ def _attach_wrapper(optimizer: torch.optim.Optimizer, training: SteppedTraining)
         if hasattr(step, _BEFORE):
             return whole_step(*args, **kwargs)
         training.stepping(self, f"{type(self).__name__} steps as a whole, by an optimizer within it")
-        started = time.perf_counter()
+        started = training.recorder.now()
         result = whole_step(*args, **kwargs)
         training.record_update([p for group in self.param_groups for p in group["params"]], started)
         return result

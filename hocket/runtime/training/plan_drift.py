@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Generator
 from statistics import median
 
+from hocket.runtime.observe.recorder import Moment, SpanRecorder
 from hocket.runtime.transfers.gloo_group import GlooGroup, broadcast_number
 
 WINDOW_STEPS = 50
@@ -41,20 +41,21 @@ class Drift:
         return median(self._moved) if len(self._moved) >= _WINDOWS else 0.0
 
 
-def steps_until_drift(rest: int, control: GlooGroup) -> Generator[None, None, float]:
+def steps_until_drift(rest: int, recorder: SpanRecorder, control: GlooGroup) -> Generator[None, None, float]:
     """Train until steps have drifted, and for ``rest`` steps at least; by how many times, as rank 0 has it.
 
     No step waits for another rank but the last one of each window, for one number.
     """
     drift, done = Drift(), 0
+    windows: list[list[Moment]] = []
     while True:
-        seconds = []
+        windows.append([recorder.now()])
         for _ in range(WINDOW_STEPS):
-            started = time.perf_counter()
             yield
-            seconds.append(time.perf_counter() - started)
+            windows[-1].append(recorder.now())
         done += WINDOW_STEPS
-        drift.add(median(seconds))
+        while len(windows) > recorder.is_behind:  # of a device the last one may not be over
+            drift.add(median(recorder.seconds_between(windows.pop(0))))
         ratio = broadcast_number(drift.ratio if done >= rest else 0.0, control)
         if ratio:
             return ratio

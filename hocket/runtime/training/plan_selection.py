@@ -6,7 +6,6 @@ others.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Generator, Sequence
 from typing import Protocol, TypeAlias
 
@@ -15,6 +14,7 @@ import msgspec
 from hocket.graph import Plan, StepGraph, step_from_rows
 from hocket.network import Network
 from hocket.network.file import MeasuredPoint
+from hocket.runtime.observe.recorder import Moment
 from hocket.runtime.observe.step_rows import parameter_rows, unused_row
 from hocket.runtime.training.allreduce_training import AllReduceTraining
 from hocket.runtime.training.choice_memory import ChoiceMemory
@@ -121,7 +121,7 @@ class PlanSelection:
         """Choose a plan again, where plans are on trial, when settled steps come to take another time."""
         choice, rest = self._choice, 0
         while self._planner.on_trial:
-            ratio = yield from steps_until_drift(rest, self._control)
+            ratio = yield from steps_until_drift(rest, self._training.recorder, self._control)
             rest = REST_STEPS
             choice.unsettle(f"steps take {ratio:.2f} times what they did")
             enforce(self._training, choice, self._baseline)
@@ -172,14 +172,15 @@ class PlanSelection:
         training.recorder.forget()
         if training.compiled_step is not None:
             training.compiled_step.record(True)
-        seconds: list[float] = []
+        turns: list[list[Moment]] = []
         for _ in range(_PROFILED_STEPS):
             self._measure_on(pieces)
-            started = time.perf_counter()
+            begun = training.recorder.now()
             yield
-            seconds.append(time.perf_counter() - started)
+            turns.append([begun, training.recorder.now()])
         while pieces is not None and choice.network is None:
             self._measure_on(pieces)
+        seconds = [s for turn in turns for s in training.recorder.seconds_between(turn)]
         name = type(training.model).__name__
         choice.graph = training.recorder.graph(name, 1)
         if training.compiled_step is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from statistics import mean, median
@@ -10,6 +9,7 @@ from statistics import mean, median
 from hocket.graph import Plan, StepGraph
 from hocket.network import Network
 from hocket.network.file import MeasuredPoint
+from hocket.runtime.observe.recorder import SpanRecorder
 from hocket.runtime.training.allreduce_training import AllReduceTraining
 from hocket.runtime.training.trial_race import STEPS_PER_TURN, WORTH, Race
 from hocket.runtime.transfers.gloo_group import GlooGroup, max_over_ranks
@@ -144,7 +144,7 @@ class Trials:
             enforce(self._training, self._choice, self._trial_plans[k])
             for _ in range(_WARM_STEPS):
                 yield
-        return (yield from timed_steps(STEPS_PER_TURN, self._control))
+        return (yield from timed_steps(STEPS_PER_TURN, self._training.recorder, self._control))
 
     def _in_force(self) -> int:
         return next(k for k, each in enumerate(self._trial_plans) if each.plan is self._choice.plan)
@@ -173,11 +173,10 @@ class Trials:
         )
 
 
-def timed_steps(count: int, control: GlooGroup) -> Generator[None, None, list[float]]:
+def timed_steps(count: int, recorder: SpanRecorder, control: GlooGroup) -> Generator[None, None, list[float]]:
     """Train ``count`` steps and return what each took on the slowest rank; resumed before each step."""
-    seconds = []
+    begins = [recorder.now()]
     for _ in range(count):
-        started = time.perf_counter()
         yield
-        seconds.append(time.perf_counter() - started)
-    return max_over_ranks(seconds, control)
+        begins.append(recorder.now())
+    return max_over_ranks(recorder.seconds_between(begins), control)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import os
 import threading
-import time
 from collections.abc import Mapping
 
 import torch
@@ -75,9 +74,9 @@ class Rounds:
         self._process = os.getpid()
 
     @property
-    def is_timed_by_host(self) -> bool:
-        """True if the host's clock says how long the device's work takes."""
-        return self._device.is_timed_by_host
+    def clock(self) -> str:
+        """Whose clock times the device's work, where it is not the host's."""
+        return self._device.clock
 
     @property
     def is_forked(self) -> bool:
@@ -298,6 +297,9 @@ class Rounds:
                     for arrival in bucket.arrivals:
                         self._device.follow(arrival)
                     bucket.arrivals.clear()
+                    if bucket.awaited_since is not None:  # of a device only its streams wait to the end
+                        self._recorder.record_span("wait", bucket.names, bucket.awaited_since)
+                        bucket.awaited_since = None
                     self._hand_out.hand_out(bucket)
                     bucket.last_use = self._updated = self._device.record()
                 self._device.follow(self._updated)
@@ -326,7 +328,6 @@ class Rounds:
             self.finish(bucket)
 
     def _wait(self, bucket: Bucket) -> None:
-        started = time.perf_counter()
+        bucket.awaited_since = self._recorder.now()
         with naming_culprit(self._watch, for_next=False):
             self.channel.wait(bucket)
-        self._recorder.record_span("wait", bucket.names, started)

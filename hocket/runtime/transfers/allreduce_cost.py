@@ -15,6 +15,7 @@ from hocket.network.file import MeasuredPoint
 from hocket.network.fit import fit_line
 from hocket.runtime.transfers.gloo_group import GlooGroup, max_over_ranks
 from hocket.runtime.transfers.queue import CREDIT
+from hocket.runtime.transfers.training_device import device_of
 from hocket.runtime.transfers.transfer_group import StartedCollective, TransferGroup
 
 _SIZES = (64, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20)
@@ -27,22 +28,25 @@ _AGAIN_S = 0.03  # that a transfer takes at most, by which the network is to be 
 
 
 class ReductionMeasurement:
-    """The measurement of AllReduces on ``group``, by all of its ranks, which talk by ``control``."""
+    """The measurement of AllReduces on ``group``, by all of its ranks, which talk by ``control``.
 
-    def __init__(self, group: TransferGroup, control: GlooGroup) -> None:
-        self._group, self._control = group, control
+    ``like``: a tensor of the device that trains, by whose clock they are timed.
+    """
+
+    def __init__(self, group: TransferGroup, control: GlooGroup, like: torch.Tensor) -> None:
+        self._group, self._control, self._like = group, control, like
 
     def pieces(self) -> Generator[None, None, tuple[Network, MeasuredPoint]]:
         """Measure the network, a piece each time that it is resumed, and a size to know it again by."""
-        return _measure_reductions(self._group, self._control)
+        return _measure_reductions(self._group, self._control, self._like)
 
     def again(self, point: MeasuredPoint) -> float:
         """Seconds of an AllReduce as of ``point``, now."""
-        return _point(self._group, self._control, point.size_bytes, point.seconds).seconds
+        return _point(self._group, self._control, self._like, point.size_bytes, point.seconds)[0].seconds
 
 
 def _measure_reductions(
-    group: TransferGroup, control: GlooGroup
+    group: TransferGroup, control: GlooGroup, like: torch.Tensor
 ) -> Generator[None, None, tuple[Network, MeasuredPoint]]:
     """Fit a + b d (Caramel section 4.2) to AllReduces on ``group``; all ranks get the same figures.
 
@@ -57,6 +61,7 @@ def _measure_reductions(
     the line is nearest where most of the time goes.
     """
     points: list[MeasuredPoint] = []
+    processor_s = 0.0
     for size_bytes in _SIZES:
         # At most: what a transfer costs however small it is does not grow.
         expected_s = points[-1].seconds * size_bytes / points[-1].size_bytes if len(points) > 1 else 0.0
@@ -64,7 +69,9 @@ def _measure_reductions(
             break
         if len(points) > 1:
             yield
-        points.append(_point(group, control, size_bytes, expected_s))
+        point, busy_s = _point(group, control, like, size_bytes, expected_s)
+        points.append(point)
+        processor_s = processor_s or busy_s  # of the first, whose bytes cost nothing
     fit = fit_line(points, power=0.5)
     workers = group.size
     # A ring moves 2 (n - 1) / n of the bytes through each interface, each way.
@@ -72,7 +79,9 @@ def _measure_reductions(
     network = Network(
         bandwidth_bps=8 * 2 * (workers - 1) / workers / b_s_per_byte,
         num_workers=workers,
-        reduction=MeasuredReduction(workers=workers, a_s=fit.a_s, b_s_per_byte=b_s_per_byte),
+        reduction=MeasuredReduction(
+            workers=workers, a_s=fit.a_s, b_s_per_byte=b_s_per_byte, processor_s=processor_s
+        ),
     )
     return network, max((p for p in points if p.seconds <= _AGAIN_S), key=_size, default=points[0])
 
@@ -81,27 +90,43 @@ def _size(point: MeasuredPoint) -> int:
     return point.size_bytes
 
 
-def _point(group: TransferGroup, control: GlooGroup, size_bytes: int, expected_s: float) -> MeasuredPoint:
-    """Seconds of an AllReduce of so many bytes, on the slowest rank, where ``expected_s`` are expected."""
+def _point(
+    group: TransferGroup, control: GlooGroup, like: torch.Tensor, size_bytes: int, expected_s: float
+) -> tuple[MeasuredPoint, float]:
+    """Seconds of an AllReduce of so many bytes, on the slowest rank, where ``expected_s`` are expected.
+
+    And those for which processors are busy with it.
+    """
     count = min(max(_ROW_BYTES // size_bytes, 1), _MOST)
     if expected_s > 0:
         count = max(1, min(count, round(_ROW_S / expected_s)))
     control.barrier()
-    (slowest,) = max_over_ranks([median(_rows_s(group, size_bytes, count)[1:])], control)
-    return MeasuredPoint(size_bytes=size_bytes, seconds=slowest)
+    rows_s, busy_s = _rows_s(group, like, size_bytes, count)
+    slowest, busiest = max_over_ranks([median(rows_s[1:]), busy_s], control)
+    return MeasuredPoint(size_bytes=size_bytes, seconds=slowest), busiest
 
 
-def _rows_s(group: TransferGroup, size_bytes: int, count: int) -> list[float]:
-    """Seconds of an AllReduce of so many bytes in each row of ``count``, the network never being idle."""
-    tensors = [torch.zeros(size_bytes // 4) for _ in range(CREDIT)]
+def _rows_s(
+    group: TransferGroup, like: torch.Tensor, size_bytes: int, count: int
+) -> tuple[list[float], float]:
+    """Seconds of an AllReduce of so many bytes in each row of ``count``, the network never being idle.
+
+    And those for which all threads of this process are busy, in the row where it is least.
+    """
+    device = device_of(like)
+    tensors = [like.new_zeros(size_bytes // 4, dtype=torch.float32) for _ in range(CREDIT)]
     under_way: deque[StartedCollective] = deque()
-    ended = [time.perf_counter()]
+    ended, busy_s = [device.mark()], [time.process_time()]
     for k in range(_ROWS * count):
         if len(under_way) == CREDIT:
             under_way.popleft().wait()
         under_way.append(group.reduce(tensors[k % CREDIT]))
         if (k + 1) % count == 0:
-            ended.append(time.perf_counter())
+            ended.append(device.mark())
+            busy_s.append(time.process_time())
     while under_way:
         under_way.popleft().wait()
-    return [(after - before) / count for before, after in pairwise(ended)]
+    device.wait(ended[-1])
+    least_busy_s = min(after - before for before, after in pairwise(busy_s))
+    rows_s = [device.seconds_between(before, after) / count for before, after in pairwise(ended)]
+    return rows_s, least_busy_s / count

@@ -41,7 +41,8 @@ class Bucket:
     when they end. ``sparse``: what sums up a gradient that may be sparse, the bucket's only one, which has no
     memory here; else None. ``short_dtype``: the shorter type in which it travels, None: as it is.
     ``stream``: the device's that filled it, on which its optimizers do their part, too; ``last_use``: when
-    its memory was read or written last; ``arrivals``: when the sums of its transfers come.
+    its memory was read or written last; ``arrivals``: when the sums of its transfers come;
+    ``awaited_since``: a mark of when the training thread began to wait for them.
     """
 
     names: tuple[str, ...]
@@ -60,6 +61,7 @@ class Bucket:
     short_dtype: torch.dtype | None = None
     stream: Any = None
     last_use: Event = None
+    awaited_since: Event = None
     arrivals: list[Event] = field(default_factory=list)
     _memory: BucketMemory | None = None
 

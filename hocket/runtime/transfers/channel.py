@@ -26,12 +26,12 @@ from hocket.runtime.transfers.gloo_group import GlooGroup
 from hocket.runtime.transfers.plan_layout import Layout
 from hocket.runtime.transfers.queue import CREDIT, Queue, TransferLane
 from hocket.runtime.transfers.sparse_sums import Sum
-from hocket.runtime.transfers.training_device import PROCESSORS, TrainingDevice
+from hocket.runtime.transfers.training_device import PROCESSORS, Event, TrainingDevice
 from hocket.runtime.transfers.transfer_group import StartedCollective, TransferGroup
 
 _PATIENCE_S = 2.0
 
-TransferCallback = Callable[[str, float, float], None]
+TransferCallback = Callable[[str, Event, Event], None]
 
 
 class TransferError(Exception):
@@ -56,7 +56,7 @@ class Channel:
     ``CREDIT`` threads a lane take the next transfer, start it once its bucket is filled, and wait for its
     end; where the plan does not list the order, there are the threads of :class:`Coordinator` besides. One
     waits for gradients of which ``device`` has been asked. ``on_transfer`` is called, from the threads that
-    transfer, with a transfer's name, start and end.
+    transfer, with a transfer's name, and the marks of its start and end.
     """
 
     def __init__(
@@ -210,13 +210,14 @@ class Channel:
                 transfer, work, started = taken
                 work.wait()
                 arrival = self._device.record()
+                ended = self._device.mark()
                 if arrival is not None:  # the training thread goes on, with work that follows it
                     with self._condition:
                         transfer.bucket.arrivals.append(arrival)
                         transfer.bucket.missing_transfers -= 1
                         self._condition.notify()
                     self._device.wait(arrival)
-                self._on_transfer(transfer.name, started, time.perf_counter())
+                self._on_transfer(transfer.name, started, ended)
                 self._gate_counter.count_arrival()
                 with self._condition:
                     if arrival is None:
@@ -224,7 +225,7 @@ class Channel:
                     lane.under_way -= 1
                     self._condition.notify()
 
-    def _send_next(self, lane: TransferLane) -> tuple[BucketTransfer, StartedCollective | Sum, float] | None:
+    def _send_next(self, lane: TransferLane) -> tuple[BucketTransfer, StartedCollective | Sum, Event] | None:
         """Start the next transfer of ``lane``; None when there will be none."""
         queue = self._queue
         with lane.start_lock:
@@ -243,5 +244,5 @@ class Channel:
                 self._condition.notify()
             transfer = queue.order[place]
             self._gate_counter.wait_to_start(transfer)
-            started = time.perf_counter()
+            started = self._device.mark()
             return transfer, transfer.start(lane.group), started

@@ -18,7 +18,7 @@ Event = torch.cuda.Event
 class CudaDevice:
     """One GPU, ``device``; which one is current is each thread's own matter, and ours may have none."""
 
-    is_timed_by_host = False
+    clock = "the GPU's own, by events on its streams"
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -29,6 +29,16 @@ class CudaDevice:
         event: Event = torch.cuda.Event(blocking=True)
         event.record(self.stream())
         return event
+
+    def mark(self) -> Event:
+        """As :meth:`record`, timed."""
+        event: Event = torch.cuda.Event(enable_timing=True, blocking=True)
+        event.record(self.stream())
+        return event
+
+    def seconds_between(self, first: Event, last: Event) -> float:
+        """Of the GPU's clock."""
+        return float(first.elapsed_time(last)) / 1e3
 
     def has_passed(self, event: Event | None) -> bool:
         """Tell whether ``event`` has been."""

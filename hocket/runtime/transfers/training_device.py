@@ -7,6 +7,7 @@ threads that transfer wait for events, and nobody else does.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
@@ -26,13 +27,19 @@ Event = Any
 class TrainingDevice(Protocol):
     """A device as threads of the host see it, each of which has a current stream.
 
-    ``is_timed_by_host``: whether the host's clock says how long its work takes.
+    ``clock``: whose clock times its work, in words, where it is not the host's.
     """
 
-    is_timed_by_host: bool
+    clock: str
 
     def record(self) -> Event:
         """The moment at which what the current stream has been asked for is done."""
+
+    def mark(self) -> Event:
+        """As :meth:`record`, an event that is timed."""
+
+    def seconds_between(self, first: Event, last: Event) -> float:
+        """Seconds from one mark to another, which both have been."""
 
     def has_passed(self, event: Event) -> bool:
         """Tell whether ``event`` has been."""
@@ -73,10 +80,18 @@ _NOTHING = nullcontext()
 class Processors:
     """Processors: everything has been when the call that asks for it returns."""
 
-    is_timed_by_host = True
+    clock = ""
 
     def record(self) -> Event:
         """No event."""
+
+    def mark(self) -> Event:
+        """The host's time."""
+        return time.perf_counter()
+
+    def seconds_between(self, first: Event, last: Event) -> float:
+        """Of the host's clock."""
+        return float(last - first)
 
     def has_passed(self, _: Event) -> bool:
         """It has been."""

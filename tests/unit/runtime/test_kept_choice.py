@@ -13,6 +13,7 @@ from hocket.errors import HocketError
 from hocket.graph import Plan
 from hocket.network import MeasuredReduction, Network
 from hocket.network.file import MeasuredPoint
+from hocket.runtime.observe.recorder import SpanRecorder
 from hocket.runtime.training import kept_choice, kept_choice_check, plan_trials
 from hocket.runtime.training.allreduce_training import AllReduceTraining
 from hocket.runtime.training.kept_choice import KeptChoice, keep, kept_of_document, key_of_training
@@ -50,7 +51,8 @@ def checked(
     clock = Clock(step_s, disturbed_s or {})
     clock.step("ddp")
     clock.steps = 0
-    monkeypatch.setattr(plan_trials.time, "perf_counter", lambda: clock.now_s)
+    recorder = SpanRecorder({})
+    monkeypatch.setattr(recorder, "now", lambda: clock.now_s)
     monkeypatch.setattr(plan_trials, "max_over_ranks", lambda values, _: values)
     training = SimpleNamespace(
         enforce=lambda _: None,
@@ -58,6 +60,7 @@ def checked(
         compiled_step=None,
         sparse_parameters=frozenset(),
         parameters={"w": torch.nn.Parameter(torch.zeros(3))},
+        recorder=recorder,
     )
     choice = Choice(plan=plan_of("ddp"))
     check = still_holds(

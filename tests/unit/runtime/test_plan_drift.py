@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from hocket.runtime.observe.recorder import SpanRecorder
 from hocket.runtime.training import plan_drift
 from hocket.runtime.training.plan_drift import Drift, steps_until_drift
 
@@ -47,9 +48,10 @@ def test_a_choice_is_looked_at_again_after_its_rest(
         told.append(value)
         return value
 
-    monkeypatch.setattr(plan_drift.time, "perf_counter", lambda: now_s[0])
+    recorder = SpanRecorder({})
+    monkeypatch.setattr(recorder, "now", lambda: now_s[0])
     monkeypatch.setattr(plan_drift, "broadcast_number", broadcast)
-    course = steps_until_drift(rest, None)  # type: ignore[arg-type]
+    course = steps_until_drift(rest, recorder, None)  # type: ignore[arg-type]
 
     def train() -> None:
         for step in range(2000):

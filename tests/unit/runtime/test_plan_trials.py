@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 
 from hocket.graph import Plan, Reduction
+from hocket.runtime.observe.recorder import SpanRecorder
 from hocket.runtime.training import plan_trials
 from hocket.runtime.training.allreduce_training import AllReduceTraining
 from hocket.runtime.training.plan_trials import Choice, TrialPlan, Trials
@@ -50,12 +51,14 @@ def tried(
     clock = Clock(step_s, disturbed_s or {})
     clock.step(next(iter(step_s)))
     clock.steps = 0
-    monkeypatch.setattr(plan_trials.time, "perf_counter", lambda: clock.now_s)
+    recorder = SpanRecorder({})
+    monkeypatch.setattr(recorder, "now", lambda: clock.now_s)
     monkeypatch.setattr(plan_trials, "max_over_ranks", lambda values, _: values)
     plans = [plan_of(name) for name in step_s]
     training = SimpleNamespace(
         enforce=lambda _: None,
         compiled_step=None,
+        recorder=recorder,
     )
     choice = Choice(plan=plans[0])
     scheduled = [TrialPlan(plan, None) for plan in plans]
