@@ -67,9 +67,9 @@ def step_sheet(rows: Sequence[ResultRow], *, of: str, wide: bool, title: str = "
 def train_command(context: typer.Context, graph: StepGraph, plan: Plan, network: Network, path: str) -> str:
     """The command that trains with the plan of a file, on machine K, with a word on the script.
 
-    Empty for a step of a device that nothing trains on or with a caveat, and for a plan with halves.
+    Empty for a step of a device that nothing trains on or with a caveat.
     """
-    if not _trains_on(graph) or graph.caveat or halves_remark(plan):
+    if not _trains_on(graph) or graph.caveat:
         return ""
     options: dict[str, Any] = {"plan": path, "network": context.params.get("network_file")}
     if plan.architecture == "ps":
@@ -101,7 +101,7 @@ def halves_remark(plan: Plan) -> list[str]:
     if not halves:
         return []
     said = f"The plan has {halves} of its {counted(len(plan.reductions), 'reduction')} in halves"
-    return [f"{said} (reduce-scatter, all-gather), which training does not run: it is to compare"]
+    return [f"{said} (reduce-scatter, all-gather): it is for training that clips by norm"]
 
 
 def clipping_answer(

@@ -32,6 +32,14 @@ def behind(graph: StepGraph, operation: int) -> npt.NDArray[np.bool_]:
     return found
 
 
+def is_clipped(graph: StepGraph) -> bool:
+    """Tell whether every update waits for a norm of all gradients."""
+    trained = np.flatnonzero(graph.produced)
+    reader = graph.reads.row_of_entry()
+    gated = [graph.reads.indices[behind(graph, norm)[reader]] for norm in norm_operations(graph)]
+    return any(np.isin(trained, parameters).all() for parameters in gated)
+
+
 def clipped_for(graph: StepGraph, architecture: str) -> StepGraph:
     """:func:`clipped`, for AllReduce.
 
@@ -53,10 +61,9 @@ def clipped(graph: StepGraph) -> StepGraph:
     the parameter in the next step waits too.
     """
     trained = np.flatnonzero(graph.produced)
-    reader = graph.reads.row_of_entry()
-    gated = [graph.reads.indices[behind(graph, norm)[reader]] for norm in norm_operations(graph)]
-    if not len(trained) or any(np.isin(trained, parameters).all() for parameters in gated):
+    if not len(trained) or is_clipped(graph):
         return graph
+    reader = graph.reads.row_of_entry()
     n, update = graph.num_operations, is_update(graph)
     updated = np.unique(graph.reads.indices[update[reader]])
     alone = np.setdiff1d(trained, updated)

@@ -246,7 +246,7 @@ def check_whole(plan: Plan, source: str, runs: str) -> None:
     """
     for i, reduction in enumerate(plan.reductions):
         if reduction.halves:
-            rule = f"true is for simulation alone, and {runs} reduces whole gradients"
+            rule = f"true is for simulation and training, and {runs} reduces whole gradients"
             raise FormatError(source, f"reductions[{i}].halves", f"{rule}; plan without --clip")
 
 

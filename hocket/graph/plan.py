@@ -72,7 +72,7 @@ class Reduction(msgspec.Struct, frozen=True, kw_only=True):
         in the next step alone.
     halves
         True: a reduce-scatter, which is all that a norm over all gradients waits for, and behind that norm an
-        all-gather, whose end ``window`` is about. Such plans are simulated; training does not run them.
+        all-gather, whose end ``window`` is about. They are for steps that clip by norm.
     slice
         (first, end, n): the slices ``first`` to ``end`` - 1 of n equal ones of a parameter that stands alone,
         which travel in the order of their numbers; None: the whole parameters.

@@ -112,7 +112,7 @@ def predict(
         Seconds that the planners ``exact`` and ``search`` may take for each row.
     clip
         The step clips its gradients by their norm (AllReduce), whether or not it was measured so; caramel,
-        bytescheduler and search may cut reductions in halves, which are simulated only.
+        bytescheduler and search may cut reductions in halves.
     price_per_worker_hour, price_per_server_hour
         Prices of a machine for an hour, in any currency; None: no cost is told.
     engine

@@ -11,7 +11,6 @@ import msgspec
 
 from hocket.errors import HocketError
 from hocket.graph import Plan, StepGraph
-from hocket.graph.format_rules import check_whole
 from hocket.launch import ServedJob, job_of_environment
 from hocket.launch.environment import whole_number
 from hocket.logs import show_log
@@ -204,15 +203,13 @@ def resolve_plan(argument: PlanArgument) -> tuple[Plan | None, str]:
     Raises
     ------
     FormatError, HocketError
-        When it is neither, or a plan that is not for AllReduce or has reductions in halves.
+        When it is neither, or a plan that is not for AllReduce.
     """
     given, policy = resolve_argument(argument, "allreduce")
     if given is not None and given.architecture != "allreduce":
         raise HocketError(
             f"plan '{given.policy}' is for '{given.architecture}'; training takes one for 'allreduce'"
         )
-    if given is not None:
-        check_whole(given, "plan" if isinstance(argument, Plan) else str(argument), "training")
     return given, policy
 
 

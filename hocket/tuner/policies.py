@@ -131,7 +131,7 @@ def plan(
         Seconds that ``exact`` and ``search`` may take, above 0.
     clip
         The step clips its gradients by their norm, whether or not it was measured so: caramel, bytescheduler
-        and search may cut reductions in halves. Such plans are simulated; training refuses them.
+        and search may cut reductions in halves.
 
     Returns
     -------

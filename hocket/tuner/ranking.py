@@ -157,7 +157,7 @@ def tune(
         Keep timelines of the best plan and of the usual policy's, as in :class:`hocket.Tuning`.
     clip
         The step clips its gradients by their norm, whether or not it was measured so: caramel, bytescheduler
-        and the search may cut reductions in halves, which are simulated only, and so may ``exact`` where
+        and the search may cut reductions in halves, and so may ``exact`` where
         transfers cost nothing to start.
     progress
         Called with what is being done, and how much of how much: policies while they are planned and

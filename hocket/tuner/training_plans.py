@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 
 from hocket.graph import Plan, StepGraph
+from hocket.graph.clipped_step import is_clipped
 from hocket.network import Network
 from hocket.planner import plan as plan_by_policy
 from hocket.planner.allreduce_baselines import ddp
@@ -27,7 +28,8 @@ def plans_for(policy: str, graph: StepGraph, network: Network) -> list[Plan]:
     """The plan of the ``policy`` that was asked for; for "auto" those to try."""
     if policy == AUTO:
         return plans_to_try(graph, network)
-    return [make_plan(graph, network, policy, Exchange(architecture="allreduce")).plan]
+    exchange = Exchange(architecture="allreduce", clip=is_clipped(graph))
+    return [make_plan(graph, network, policy, exchange).plan]
 
 
 def plans_to_try(graph: StepGraph, network: Network) -> list[Plan]:
@@ -38,7 +40,8 @@ def plans_to_try(graph: StepGraph, network: Network) -> list[Plan]:
     too: what each costs the processors is not simulated, and costs in every step. That of the most transfers,
     which would hold up an urgent one for less long where ranks are out of step, is tried where the best one
     has the fewest itself. They are simulated on the typical step: in the few steps of a profile one that was
-    disturbed would decide.
+    disturbed would decide. Of a step that clips by norm some may sum gradients up in halves; one that does
+    not is among those tried, where it is that much faster than DDP's.
     """
     step = graph.typical()
     usual = ddp(graph, network)
@@ -55,7 +58,14 @@ def plans_to_try(graph: StepGraph, network: Network) -> list[Plan]:
     for k in worthwhile:
         if len(chosen) < _MOST_TRIED and all(seconds[k] > _ALIKE * seconds[other] for other in chosen):
             chosen.append(k)
+    whole = [k for k in worthwhile if not _has_halves(plans[k])]
+    if whole and all(_has_halves(plans[k]) for k in chosen):
+        chosen[_MOST_TRIED - 1 :] = whole[:1]
     return [plans[k] for k in chosen]
+
+
+def _has_halves(plan: Plan) -> bool:
+    return any(reduction.halves for reduction in plan.reductions)
 
 
 def _another(best: int, alike: Sequence[int], transfers: Sequence[int]) -> list[int]:
@@ -77,15 +87,26 @@ def _distinct(plans: Sequence[Plan]) -> list[Plan]:
 
 def _candidates(graph: StepGraph, network: Network) -> list[Plan]:
     """Caramel's plan, ByteScheduler's with slices of several sizes, and DDP's with smaller buckets."""
-    partition = partition_of(network)
-    plans = [plan_by_policy(graph, network, "caramel")]
+    plans = [
+        plan
+        for halves in ((False, True) if is_clipped(graph) else (False,))
+        for plan in _sliced_or_batched(graph, network, halves)
+    ]
+    buckets = {f"ddp {mb} MB": ddp(graph, network, mb << 20) for mb in _BUCKETS_MB}
+    return plans + [msgspec.structs.replace(made, policy=name) for name, made in buckets.items()]
+
+
+def _sliced_or_batched(graph: StepGraph, network: Network, halves: bool) -> list[Plan]:
+    """Caramel's plan, and ByteScheduler's; ``halves``: they may cut reductions in halves."""
+    partition, behind = partition_of(network), " in halves" if halves else ""
+    made = plan_by_policy(graph, network, "caramel", halves=halves)
+    plans = [msgspec.structs.replace(made, policy=f"caramel{behind}")]
     # A chain of operations has one order; another one is worth a plan where it changes what is ready when.
     free = bool(np.diff(graph.inputs.indptr).max(initial=0) > 1)
     for factor in _PARTITIONS:
         size = round(factor * partition)
         for ordered in (False, True) if free else (False,):
-            made = bytescheduler(graph, network, size, ordered=ordered)
-            name = f"bytescheduler {size / 1e6:.3g} MB{', ordered' if ordered else ''}"
+            made = bytescheduler(graph, network, size, ordered=ordered, halves=halves)
+            name = f"bytescheduler {size / 1e6:.3g} MB{', ordered' if ordered else ''}{behind}"
             plans.append(msgspec.structs.replace(made, policy=name))
-    buckets = {f"ddp {mb} MB": ddp(graph, network, mb << 20) for mb in _BUCKETS_MB}
-    return plans + [msgspec.structs.replace(made, policy=name) for name, made in buckets.items()]
+    return [plan for plan in plans if _has_halves(plan)] if halves else plans

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Callable
 
 import torch
-from torch._C._distributed_c10d import ReduceOp
 
 from hocket.runtime.transfers.gloo_group import GlooGroup
+from hocket.runtime.transfers.transfer_group import StartedCollective
 from tests.delayed.memory import Use, memory_of
 from tests.delayed.streams import Event, Streams
 
@@ -26,12 +27,23 @@ class DeviceCollectives:
     """Ranks whose devices sum up by themselves; ``gloo`` is what moves the bytes."""
 
     def __init__(self, streams: Streams, gloo: GlooGroup) -> None:
-        self.size = gloo.size
+        self.rank, self.size = gloo.rank, gloo.size
         self._streams, self._gloo = streams, gloo
         self._own = streams.new(transfers=True)
 
     def reduce(self, tensor: torch.Tensor) -> _Collective:
         """Start an AllReduce of ``tensor`` behind what the current stream was asked for."""
+        return self._start(tensor, self._gloo.reduce)
+
+    def sum_shares(self, tensor: torch.Tensor) -> _Collective:
+        """Start a reduce-scatter of it in the same way."""
+        return self._start(tensor, self._gloo.sum_shares)
+
+    def gather_shares(self, tensor: torch.Tensor) -> _Collective:
+        """Start an all-gather into it in the same way."""
+        return self._start(tensor, self._gloo.gather_shares)
+
+    def _start(self, tensor: torch.Tensor, start: Callable[[torch.Tensor], StartedCollective]) -> _Collective:
         block, asked = memory_of(tensor), self._streams.record()
         taken = tensor if block is None else Use(tensor, block, self._own)
 
@@ -39,7 +51,7 @@ class DeviceCollectives:
             there = taken.tensor() if isinstance(taken, Use) else taken
             on_host = there.clone()
             with contextlib.suppress(RuntimeError):  # one that is aborted ends, and nobody is told
-                self._gloo.reduce(on_host, ReduceOp.SUM).wait()
+                start(on_host).wait()
             there.copy_(on_host)
             return time.perf_counter()  # the network's time is the host's
 

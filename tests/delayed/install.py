@@ -23,7 +23,8 @@ from tests.delayed.memory import allocated_like, memory_of
 from tests.delayed.mode import DelayedOperators
 from tests.delayed.streams import Event, Stream, Streams
 
-_COLLECTIVES = ("allreduce", "broadcast", "allgather", "send", "recv")
+_SUMS = ("allreduce", "alltoall_base", "_allgather_base")  # into what they are given first
+_COLLECTIVES = (*_SUMS, "broadcast", "allgather", "send", "recv")
 _READERS = ("tolist", "numpy", "__array__", "__repr__", "cpu")
 
 
@@ -149,11 +150,13 @@ def _on_host(collective: Any) -> Any:
             isinstance(value, torch.Tensor) and memory_of(value) is not None for value in tree_leaves(args)
         ):
             raise RuntimeError("gloo was given memory of the device")
-        if collective.__name__ != "allreduce":
+        if collective.__name__ not in _SUMS:
             return collective(group, *args)
-        tensors, *others = args
+        given, *others = args
+        tensors = given if isinstance(given, list) else [given]
         copies = [tensor.clone() for tensor in tensors]
-        return _LateSum(collective(group, copies, *others), copies, tensors)
+        into = copies if isinstance(given, list) else copies[0]
+        return _LateSum(collective(group, into, *others), copies, tensors)
 
     return checked
 

@@ -13,6 +13,7 @@ _ROUNDS, _CHANNEL = "hocket.runtime.training.rounds", "hocket.runtime.transfers.
 _FILLING = "hocket.runtime.training.bucket_filling"
 _GROUP = "hocket.runtime.transfers.gloo_group"
 _SETUP, _FLAGS = "hocket.runtime.training.allreduce_setup", "hocket.runtime.transfers.used_flags"
+_SQUARES = "                squares = None if self._norms is None else self._norms.squares(transfer)\n"
 _FILLED = "bucket.stream, bucket.last_use = self._device.stream(), self._device.record()"
 
 
@@ -67,12 +68,14 @@ MUTATIONS = {
         "                work.wait()\n",
         "                transfer.bucket.missing_transfers = 0\n                work.wait()\n",
     ),
-    "a bucket is not waited for": Mutation(_CHANNEL, "or not bucket.missing_transfers,", "or True,"),
+    "a bucket is not waited for": Mutation(
+        _CHANNEL, "lambda: not bucket.missing_transfers, places", "lambda: True, places"
+    ),
     "arrivals are no events": Mutation(_CHANNEL, "arrival = self._device.record()", "arrival = None"),
     "an arrival is that of what was before it": Mutation(
         _CHANNEL,
-        "                work.wait()\n                arrival = self._device.record()\n",
-        "                arrival = self._device.record()\n                work.wait()\n",
+        "                work.wait()\n" + _SQUARES + "                arrival = self._device.record()\n",
+        "                arrival = self._device.record()\n                work.wait()\n" + _SQUARES,
     ),
     "collectives of the device are not followed": Mutation(
         _CHANNEL, "                work.wait()\n", "", sums_up=True
@@ -97,8 +100,8 @@ MUTATIONS = {
     ),
     "buckets are the host's": Mutation(
         "hocket.runtime.transfers.bucket_memory",
-        "first.detach().new_zeros(end + num_flags)",
-        "torch.zeros(end + num_flags)",
+        "first.detach().new_zeros(max(end + num_flags, end_of_pieces))",
+        "torch.zeros(max(end + num_flags, end_of_pieces))",
     ),
     "gradients that are read are not waited for": Mutation(
         _ROUNDS,
@@ -107,6 +110,15 @@ MUTATIONS = {
     ),
     "a plan's buckets go while they are in use": Mutation(
         _FILLING, "self._device.wait(bucket.last_use)", "pass"
+    ),
+    "halves follow each other when the first is asked for": Mutation(
+        _CHANNEL, "self._device.wait(arrival)", "pass", sums_up=True
+    ),
+    "norms are those of the step before": Mutation(
+        _CHANNEL, "self._wait_for_places(lambda: self.knows_norms(bucket), places", "(lambda *_: None)(places"
+    ),
+    "what is scaled later does not follow its factors": Mutation(
+        _ROUNDS, "self._device.follow(scaled)", "pass"
     ),
     "threads of transfers have no streams": Mutation(_CHANNEL, "with self._device.own_stream():", "if True:"),
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 from collections.abc import Callable
 
@@ -15,6 +16,7 @@ from hocket.runtime.transfers.training_device import DEVICES
 from tests.delayed.install import DelayedDevice, moved
 from tests.delayed.streams import Event
 from tests.multiprocess import buffer_cases
+from tests.multiprocess.halves_cases import PLANS, by_hand, clipped, halved_plan, in_halves
 from tests.multiprocess.parity_cases import parity
 from tests.multiprocess.setups import Plain, Small, batch, sgd, train
 from tests.multiprocess.short_cases import ShortTwins
@@ -111,7 +113,8 @@ def settled_steps(rank: int, world: int, plan: str) -> list[str]:
         model.add_module("spare", spare)
         model.forward = lambda x, model=model: model[2](model[1](model[0](x)))  # type: ignore[method-assign]
         optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
-        hocket.distribute(model, optimizer, plan=sliced_plan(model, plan))
+        made = halved_plan(model) if plan == "halves" else sliced_plan(model, plan)
+        hocket.distribute(model, optimizer, plan=made)
         for step in range(9):
             if step == 6:  # the plan stays, and the first passes have shown when buffers change
                 here().waits.clear()
@@ -310,6 +313,36 @@ def shortened(rank: int, world: int = 2) -> list[str]:
     return train(twins, rank, 5)
 
 
+def clipped_in_halves(rank: int) -> list[str]:
+    """Norms are told and factors kept while gradients are on their way; some steps read them then."""
+    found = []
+    for plan in PLANS:
+        twins = in_halves(Plain, plan)
+        found += clipped(rank, twins, by_hand, steps=5)
+    return found
+
+
+def scaled_on_another_stream(rank: int) -> list[str]:
+    """Factors are another stream's than the one on which gradients were filled and are applied."""
+    twins = in_halves(Plain, halved_plan)
+    streams = here().streams
+    for step in range(5):
+        x, y = batch(rank, step)
+        for model, optimizer, _ in twins.each():
+            optimizer.zero_grad()
+            functional.cross_entropy(model(x), y).backward()
+            asked = streams.record()
+            with streams.on() if model is twins.ours else contextlib.nullcontext():
+                streams.follow(asked)
+                factor = torch.full((), 0.5) * (step + 1)
+                for p in model.parameters():
+                    p.grad.mul_(factor)
+                scaled = streams.record()
+            streams.follow(scaled)
+            optimizer.step()
+    return twins.differences()
+
+
 CASES: tuple[Callable[[int], list[str]], ...] = (
     on_one_stream,
     on_another_stream,
@@ -319,6 +352,9 @@ CASES: tuple[Callable[[int], list[str]], ...] = (
     unused_parameters,
     shortened,
     lambda rank: settled_steps(rank, 2, "ready"),
+    clipped_in_halves,
+    scaled_on_another_stream,
+    lambda rank: settled_steps(rank, 2, "halves"),
 )
 
 

@@ -13,7 +13,7 @@ from tests.multiprocess.launch import run
 CASES = "tests.multiprocess.delayed_cases"
 
 
-@pytest.mark.parametrize("plan", ["listed", pytest.param("ready", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("plan", ["listed", "halves", pytest.param("ready", marks=pytest.mark.slow)])
 def test_a_step_whose_plan_stays_waits_for_nothing(plan: str) -> None:
     assert run(f"{CASES}:settled_steps", delayed=[0], plan=plan) == [[], []]
 

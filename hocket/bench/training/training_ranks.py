@@ -51,6 +51,7 @@ from hocket.bench.training.training_request import (
 from hocket.bench.training.variants import Copy, HocketCopy, Variant, all_reduce, ddp, gradient_bytes, traffic
 from hocket.errors import HocketError
 from hocket.graph import Plan, StepGraph
+from hocket.graph.clipped_step import clipped
 from hocket.network import Network
 from hocket.profiler import StepSetup
 from hocket.profiler._exchange import host_names
@@ -125,7 +126,7 @@ class _TimedRank:
         with _group() as group:
 
             def busy_s(batch_size: int) -> float:
-                alone = Copy(load(model, batch_size, request.seed))
+                alone = Copy(load(model, batch_size, request.seed), clip=request.clip)
                 around = partial(traffic, group, request.timeout_s)
                 busy = Variant(name=BUSY, run=alone.train, around=around, alone=True)
                 return self._timed(busy, _SIZING_STEPS).step_s
@@ -163,7 +164,7 @@ class _TimedRank:
             lockstep_s=[block.lockstep_s for block in blocks[BUSY]],
             plan=plan.policy,
             cycle_s=critical_cycle_s(graph, network, compute_s=busy_s, network_s=network_s),
-            simulated_s=simulated_s(graph, plan, network),
+            simulated_s=simulated_s(clipped(graph) if self._request.clip else graph, plan, network),
         )
 
     def _race(
@@ -171,22 +172,23 @@ class _TimedRank:
     ) -> tuple[dict[str, list[_TimedBlock]], tuple[StepGraph, Plan, Network]]:
         """All variants in all rounds: the block of each, and what hocket knew of the step before."""
         request = self._request
-        alone = Copy(setup)
+        clip = request.clip
+        alone = Copy(setup, clip=clip)
         busy = partial(traffic, group(), request.timeout_s)
         variants = [
             Variant(name=COMPUTE, run=alone.train, alone=True),
             Variant(name=BUSY, run=alone.train, around=busy, alone=True),
             Variant(name=NETWORK, run=all_reduce(gradient_bytes(setup.model), group())),
-            *(Variant(name=ddp_name(mb), run=ddp(setup, mb, group())) for mb in BUCKETS_MB),
+            *(Variant(name=ddp_name(mb), run=ddp(setup, mb, group(), clip=clip)) for mb in BUCKETS_MB),
         ]
         if request.compile:
-            compiled = ddp(setup, DEFAULT_BUCKET_MB, group(), compiled=True)
+            compiled = ddp(setup, DEFAULT_BUCKET_MB, group(), clip=clip, compiled=True)
             variants.append(Variant(name=DDP_COMPILED, run=compiled))
         self._say(f"{title}: warming up")
         for variant in variants:
             with variant.around():
                 variant.run(_WARM_UP)
-        planned = HocketCopy(setup, request.plan)
+        planned = HocketCopy(setup, request.plan, clip=clip)
         planned.train_until_settled()
         variants.append(Variant(name=HOCKET, run=planned.train, finish=planned.finish, end=planned.end))
         # Before the rounds: in them the runtime sees pauses between blocks, which are in no training's step.
@@ -196,7 +198,7 @@ class _TimedRank:
         for line in planned.handle.explain().splitlines():
             self._say(f"{title}: hocket: {line}")
         if request.compile:
-            compiled_too = HocketCopy(setup, request.plan, compiled=True)
+            compiled_too = HocketCopy(setup, request.plan, clip=clip, compiled=True)
             compiled_too.train_until_settled()
             compiled_too.finish()
             variants.append(

@@ -30,7 +30,7 @@ class TrainingRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     ``rhos``: targets of N / C busy, each with a batch size of its own; unused where there is a
     ``batch_size``. ``steps`` of a block, ``blocks`` of each variant. ``plan``: "auto" or a policy.
-    ``compile``: compiled variants too. ``timeout_s``: of everything together.
+    ``compile``: compiled variants too; ``clip``: all of them clip by norm. ``timeout_s``: of everything.
     """
 
     models: tuple[str, ...]
@@ -43,6 +43,7 @@ class TrainingRequest(msgspec.Struct, frozen=True, kw_only=True):
     plan: str
     compile: bool
     timeout_s: float
+    clip: bool = False
 
     def __post_init__(self) -> None:
         if not self.models:

@@ -33,6 +33,7 @@ from hocket.runtime.transfers.queue import CREDIT
 
 _PIECE_BYTES = 2_000_000
 _SETTLED_BY = 200
+_MOST_NORM = 1.0
 
 Run = Callable[[int], None]
 Around = Callable[[], AbstractContextManager[None]]
@@ -56,9 +57,13 @@ class Variant:
 
 
 class Copy:
-    """A model of its own, with its loss and optimizer, that trains on a shared batch."""
+    """A model of its own, with its loss and optimizer, that trains on a shared batch.
 
-    def __init__(self, setup: StepSetup) -> None:
+    ``clip``: its steps clip gradients by their norm.
+    """
+
+    def __init__(self, setup: StepSetup, *, clip: bool = False) -> None:
+        self._clip = clip
         model, self._loss, optimizer = copy.deepcopy((setup.model, setup.loss, setup.optimizer))
         assert optimizer is not None
         self.model: nn.Module = model
@@ -75,6 +80,8 @@ class Copy:
             else:
                 loss = self._loss(outputs, self._arguments.targets)
             loss.backward()  # type: ignore[no-untyped-call]
+            if self._clip:
+                nn.utils.clip_grad_norm_(self.model.parameters(), _MOST_NORM)
             self.optimizer.step()
 
 
@@ -83,13 +90,15 @@ def gradient_bytes(model: nn.Module) -> int:
     return sum(p.numel() * p.element_size() for p in model.parameters() if p.requires_grad)
 
 
-def ddp(setup: StepSetup, bucket_mb: int, group: dist.ProcessGroup, *, compiled: bool = False) -> Run:
+def ddp(
+    setup: StepSetup, bucket_mb: int, group: dist.ProcessGroup, *, clip: bool = False, compiled: bool = False
+) -> Run:
     """Steps of a copy under DDP with buckets of ``bucket_mb`` MiB, all else being its default.
 
     With :data:`DEFAULT_BUCKET_MB` it is DDP as users run it, whose first bucket is of 1 MiB; a size that is
     given to DDP holds for the first bucket, too.
     """
-    trained = Copy(setup)
+    trained = Copy(setup, clip=clip)
     trained.model = DistributedDataParallel(
         trained.model,
         bucket_cap_mb=None if bucket_mb == DEFAULT_BUCKET_MB else bucket_mb,
@@ -103,8 +112,8 @@ def ddp(setup: StepSetup, bucket_mb: int, group: dist.ProcessGroup, *, compiled:
 class HocketCopy(Copy):
     """A copy under hocket's plan, and what hocket knows of it: ``handle`` is its own."""
 
-    def __init__(self, setup: StepSetup, plan: str, *, compiled: bool = False) -> None:
-        super().__init__(setup)
+    def __init__(self, setup: StepSetup, plan: str, *, clip: bool = False, compiled: bool = False) -> None:
+        super().__init__(setup, clip=clip)
         hocket.distribute(self.model, self.optimizer, plan=plan, compile=compiled)
         self.handle = cast(AllReduceHandle, self.model.hocket)
 

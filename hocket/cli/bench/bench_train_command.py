@@ -73,6 +73,9 @@ class TrainedVariants:
         ),
     ] = "auto"
     compile_: Annotated[bool, option("--compile", panel=BENCHMARK, help="Compiled models too.")] = False
+    clip: Annotated[
+        bool, option("--clip", panel=BENCHMARK, help="Steps clip their gradients by their norm.")
+    ] = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,6 +129,7 @@ def train(
         threads=timing.threads,
         plan=variants.plan,
         compile=variants.compile_,
+        clip=variants.clip,
         timeout_s=running.timeout_s(),
     )
     rate_bps = None if lab.rate is None else parse_bandwidth(lab.rate)

@@ -110,6 +110,9 @@ class AllReduceHandle(TrainingHandle[AllReduceTraining, Choice]):
     ) -> torch.Tensor:
         """As :func:`hocket.clip_grad_norm_`."""
         training = self._training
-        training.wait_for_gradients("clipping by norm needs every gradient")
+        if norm_type == 2:
+            training.rounds.early_answers.note()
+        if norm_type != 2 or not training.rounds.sums_in_halves:
+            training.wait_for_gradients("clipping by norm needs every gradient")
         parameters = [p for p in training.model.parameters() if p.requires_grad]
         return torch.nn.utils.clip_grad_norm_(parameters, max_norm, norm_type, error_if_nonfinite, foreach)

@@ -120,8 +120,17 @@ def distribute(
         if of_device is None
         else [of_device]
     )
-    groups = ChannelGroups(transfers[0], None if of_device else transfers[1], others[0])
     sending = BufferBroadcasts(others[1], device)
+    used: list[TransferGroup | BufferBroadcasts] = [control, others[0], sending, others[2], *transfers]
+
+    def make_norms() -> GlooGroup:
+        made = GlooGroup(ranks, f"{name}/norms", members.timeout)
+        made.loss_reason = lambda: watch.loss_reason
+        used.append(made)
+        return made
+
+    urgent = None if of_device else transfers[1]
+    groups = ChannelGroups(transfers[0], urgent, others[0], make_norms=make_norms)
 
     rank, offset_s = control.rank, clock_offset_s(control)
     recorder = SpanRecorder(parameters) if device is PROCESSORS else DeviceRecorder(parameters, device)
@@ -171,7 +180,6 @@ def distribute(
     notice_exits()
     path = timeline_path if rank == 0 else None
     title = f"{type(model).__name__}, measured"
-    used: list[TransferGroup | BufferBroadcasts] = [control, others[0], sending, others[2], *transfers]
     ended = weakref.finalize(model, _end, rounds.channel, watch, used, title, path)
     undo = [attach(each, training) for each in optimizers] + [
         update_before_access(model, training),

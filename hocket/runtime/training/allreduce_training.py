@@ -63,7 +63,10 @@ class AllReduceTraining(AllReducePasses):
     def enforce(self, plan: Plan) -> None:
         """Send by ``plan`` from the next round on; all ranks do so at the same step."""
         self.finish_transfers()
-        self.rounds.enforce(lay_out(plan, self.parameters, self.sparse_parameters, self.gradient_dtype))
+        layout = lay_out(
+            plan, self.parameters, self.sparse_parameters, self.gradient_dtype, self.rounds.num_ranks
+        )
+        self.rounds.enforce(layout)
         self._plan = plan
         self.recorder.gradient_dtype = self.gradient_dtype
         self.recorder.forget()

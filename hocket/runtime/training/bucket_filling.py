@@ -8,7 +8,7 @@ import torch
 
 from hocket.errors import HocketError
 from hocket.runtime.lazy.aliases import is_referenced, shares_memory
-from hocket.runtime.lazy.gradient import PendingGradient
+from hocket.runtime.lazy.promised_gradient import PromisedGradient
 from hocket.runtime.transfers.buckets import Bucket, BucketState
 from hocket.runtime.transfers.training_device import PROCESSORS, TrainingDevice
 
@@ -20,7 +20,7 @@ class BucketFilling:
     """
 
     def __init__(
-        self, device: TrainingDevice, num_ranks: int, stand_in: Callable[[Bucket, int], PendingGradient]
+        self, device: TrainingDevice, num_ranks: int, stand_in: Callable[[Bucket, int], PromisedGradient]
     ) -> None:
         self._device, self._stand_in = device, stand_in
         # Of a device, memory that streams still read would be written by others that nobody waits for.

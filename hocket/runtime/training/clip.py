@@ -16,8 +16,9 @@ def clip_grad_norm_(
 ) -> torch.Tensor:
     """Clip the gradients of a distributed model by their norm, as ``torch.nn.utils.clip_grad_norm_`` does.
 
-    The norm is that of the reduced gradients, the same on every rank, so this waits for all of them: a step
-    that clips by norm cannot go on into the next forward pass. With synchronous parameter servers gradients
+    The norm is that of the reduced gradients, the same on every rank. Where the plan sums them up in halves
+    this waits for the first halves alone, as torch's own does, and the step goes on into the next forward
+    pass; else for all of them. With synchronous parameter servers gradients
     have left the model for good: the servers clip their sum, and ``.grad`` keeps what this worker computed.
     With asynchronous ones the norm is that of this worker's own gradients.
 

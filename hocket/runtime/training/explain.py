@@ -124,6 +124,7 @@ def explanation(recorder: SpanRecorder, choice: Choice, barriers: Barriers) -> s
         )
     if recorder.gradient_dtype is not None:
         lines.append(f"gradients of longer types travel as {recorder.gradient_dtype}")
+    lines += _on_halves(choice)
     if choice.trials:
         tried = sorted(choice.trials.items(), key=lambda item: min(item[1]))
         each = ", ".join(
@@ -146,6 +147,19 @@ def explanation(recorder: SpanRecorder, choice: Choice, barriers: Barriers) -> s
     if choice.sureness:
         lines.append(f"how sure: {choice.sureness}")
     return "\n".join(lines)
+
+
+def _on_halves(choice: Choice) -> list[str]:
+    """A line where steps clip, or a plan is for such steps: what waits for what."""
+    if any(r.halves for r in choice.plan.reductions):
+        clips = "the step clips by norm; its plan" if choice.clips else "the plan"
+        return [
+            f"{clips} sums gradients up in halves: their norm, and the step behind it, wait for the first"
+            " halves alone; the others may run on into the next forward pass"
+        ]
+    if not (choice.clips and choice.settled):
+        return []
+    return ["the step clips by norm; its plan sums gradients up whole, and the norm waits for all of them"]
 
 
 def _barrier_clause(plan: Plan, barriers: Barriers) -> str:

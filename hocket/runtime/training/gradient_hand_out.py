@@ -10,7 +10,9 @@ import torch
 from hocket.runtime.lazy.aliases import is_referenced, shares_memory
 from hocket.runtime.lazy.gradient import PendingGradient
 from hocket.runtime.lazy.parameter import give_back
+from hocket.runtime.lazy.promised_gradient import PromisedGradient
 from hocket.runtime.observe.recorder import SpanRecorder
+from hocket.runtime.training.early_answers import EarlyAnswers, GradientPromise, put_scalings
 from hocket.runtime.transfers.buckets import Bucket
 from hocket.runtime.transfers.training_device import PROCESSORS, TrainingDevice
 from hocket.runtime.transfers.used_flags import UsedFlags
@@ -20,7 +22,7 @@ class GradientHandOut:
     """Gives parameters stand-ins for gradients that were sent, and then what has arrived.
 
     ``used``: which parameters ranks use; ``read_early``: called when the gradient at that index of a bucket
-    is looked at while it may still be on its way.
+    is looked at while it may still be on its way; ``answers``: what is known of it by then.
     """
 
     def __init__(
@@ -29,14 +31,18 @@ class GradientHandOut:
         used: UsedFlags,
         recorder: SpanRecorder,
         read_early: Callable[[Bucket, int], None],
+        answers: EarlyAnswers,
     ) -> None:
         # Of a device, memory that streams still read would go, or be read by streams that nobody waits for.
         self._hands_out = device is PROCESSORS
         self._used, self._recorder, self._read_early = used, recorder, read_early
+        self._answers = answers
 
-    def stand_in(self, bucket: Bucket, index: int) -> PendingGradient:
+    def stand_in(self, bucket: Bucket, index: int) -> PromisedGradient:
         """A gradient that waits for its bucket when it is looked at."""
-        return PendingGradient(bucket.memory.views[index], functools.partial(self._read_early, bucket, index))
+        wait = functools.partial(self._read_early, bucket, index)
+        promise = GradientPromise(self._answers, bucket, index)
+        return PromisedGradient.of(bucket.memory.views[index], wait, promise)
 
     # Gradients that were sent.
 
@@ -96,6 +102,7 @@ class GradientHandOut:
         bucket.memory.lengthen()
         for p in bucket.parameters:
             give_back(p)
+        put_scalings(bucket)
         held = [self._final_gradient(bucket, index) for index in range(len(bucket.parameters))]
         if bucket.pending_steps:
             started = self._recorder.now()
@@ -126,7 +133,7 @@ class GradientHandOut:
             stand_in.reduced_gradient = self._reduced(bucket, index)
         else:
             stand_in.reduced_gradient = own.copy_(bucket.memory.views[index])
-        stand_in.wait = _no_wait
+        stand_in.wait, stand_in.promise = _no_wait, None
         bucket.stand_ins[index] = self.stand_in(bucket, index)
         return stand_in.reduced_gradient if p.grad is stand_in else p.grad
 

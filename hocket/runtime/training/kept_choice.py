@@ -71,7 +71,7 @@ def key_of_training(
         model,
         [(name, tuple(p.shape), str(p.dtype)) for name, p in parameters.items()],
         [(hosts.index(host), interface) for host, interface in places],
-        [str(torch.__version__), hocket.__version__, *map(str, settings)],
+        [str(torch.__version__), hocket.__version__, *map(str, settings), choice.clips],
         torch.cuda.get_device_name(first.device) if first.is_cuda else first.device.type,
         dataclasses.asdict(choice.network) if choice.network_given and choice.network else "measured",
     ]

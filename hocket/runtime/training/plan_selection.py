@@ -12,6 +12,7 @@ from typing import Protocol, TypeAlias
 import msgspec
 
 from hocket.graph import Plan, StepGraph, step_from_rows
+from hocket.graph.clipped_step import clipped
 from hocket.network import Network
 from hocket.network.file import MeasuredPoint
 from hocket.runtime.observe.recorder import Moment
@@ -96,6 +97,7 @@ class PlanSelection:
         for _ in range(_LEARNING_STEPS):
             yield
         _end_learning(training, self._control)
+        choice.clips = _clips(training, self._control)
         if self._given_plan is None:
             yield from self._recall_or_choose()
             yield from self._choose_again()
@@ -194,6 +196,9 @@ class PlanSelection:
             rows.operations.append(unused_row(last, unused))
             rows.operations.extend(training.recorder.update_rows())
             choice.graph = step_from_rows(rows)
+        choice.clips = _clips(training, self._control)
+        if choice.graph is not None and choice.clips:
+            choice.graph = clipped(choice.graph)
         return max_over_ranks(seconds, self._control)
 
     def _measure_on(self, pieces: Generator[None, None, MeasuredNetwork] | None) -> None:
@@ -205,6 +210,12 @@ class PlanSelection:
             next(pieces)
         except StopIteration as end:
             self._choice.network, self._choice.point = end.value
+
+
+def _clips(training: AllReduceTraining, control: GlooGroup) -> bool:
+    """Tell whether steps wait for norms of their gradients, or scale them: in most steps, on some rank."""
+    (steps,) = max_over_ranks([training.rounds.early_answers.asking_steps], control)
+    return 2 * steps > training.steps
 
 
 def _gradient_order(graph: StepGraph, plan: Plan) -> list[str] | None:

@@ -28,7 +28,8 @@ class Choice:
     ``plan``: in force now; ``settled``: whether it stays; ``phase``: what the present steps are for, until it
     does; ``why``: the rule by which it was decided, with its numbers, and ``sureness``, of trials, how far to
     believe it; ``ranks``: how many train; ``graph``:
-    and ``network``: what it was planned for, the latter measured unless ``network_given``; ``trials``:
+    and ``network``: what it was planned for, the latter measured unless ``network_given``; ``clips``: whether
+    steps wait for norms of gradients, or scale them, as planning found; ``trials``:
     seconds a step of each plan that was tried, the slowest rank's in each turn, by its name, the baseline
     among them; the fastest have more turns. ``profiled_s``: of the steps under the baseline that were
     profiled, by its name; ``gradients``: in which order the plan completes gradients, if it has an order of
@@ -45,6 +46,7 @@ class Choice:
     graph: StepGraph | None = None
     network: Network | None = None
     network_given: bool = False
+    clips: bool = False
     trials: dict[str, list[float]] = field(default_factory=dict)
     profiled_s: dict[str, list[float]] = field(default_factory=dict)
     gradients: Sequence[str] | None = None

@@ -21,6 +21,7 @@ from hocket.runtime.observe.liveness import LivenessWatch
 from hocket.runtime.observe.recorder import SpanRecorder
 from hocket.runtime.training.bucket_filling import BucketFilling
 from hocket.runtime.training.culprit import naming_culprit
+from hocket.runtime.training.early_answers import EarlyAnswers
 from hocket.runtime.training.gradient_hand_out import GradientHandOut
 from hocket.runtime.transfers.buckets import Bucket, BucketState
 from hocket.runtime.transfers.channel import Channel, ChannelGroups
@@ -39,7 +40,8 @@ class Rounds:
     ``watch`` says whose fault a failure is. ``filling``: what buckets are filled with. ``barriers``: why
     steps waited that might have gone on travelling. ``unfinished``: buckets that were sent, the oldest first.
     ``thread``: the one that trains. ``failure``: why no step may follow; empty: one may. ``sums_sparse``:
-    whether gradients may be sparse.
+    whether gradients may be sparse; ``num_ranks``: how many ranks there are. ``early_answers``: what is
+    known of gradients before they arrive.
     """
 
     def __init__(
@@ -55,8 +57,10 @@ class Rounds:
         moved = functools.partial(recorder.record_transfer, "reduce")
         self.channel = Channel(groups, timeout_s, moved, self._device)
         self._used = used
-        self._hand_out = GradientHandOut(self._device, used, recorder, self._read_early)
-        self.filling = BucketFilling(self._device, groups.transfers.size, self._hand_out.stand_in)
+        self.num_ranks = groups.transfers.size
+        self.early_answers = EarlyAnswers(self, recorder, watch)
+        self._hand_out = GradientHandOut(self._device, used, recorder, self._read_early, self.early_answers)
+        self.filling = BucketFilling(self._device, self.num_ranks, self._hand_out.stand_in)
         self._updated: Event = None
         self.barriers = Barriers()
         self.unfinished: dict[Bucket, None] = {}
@@ -77,6 +81,11 @@ class Rounds:
     def clock(self) -> str:
         """Whose clock times the device's work, where it is not the host's."""
         return self._device.clock
+
+    @property
+    def sums_in_halves(self) -> bool:
+        """True if the plan in force has reductions in halves."""
+        return self._layout is not None and self._layout.has_halves
 
     @property
     def is_forked(self) -> bool:
@@ -300,6 +309,9 @@ class Rounds:
                     if bucket.awaited_since is not None:  # of a device only its streams wait to the end
                         self._recorder.record_span("wait", bucket.names, bucket.awaited_since)
                         bucket.awaited_since = None
+                    for scaled in bucket.scaled.values():
+                        self._device.follow(scaled)
+                    bucket.scaled.clear()
                     self._hand_out.hand_out(bucket)
                     bucket.last_use = self._updated = self._device.record()
                 self._device.follow(self._updated)
@@ -311,6 +323,16 @@ class Rounds:
                     " it: start all of them again from a checkpoint"
                 )
             raise
+
+    def has_early_norms(self, bucket: Bucket) -> bool:
+        """True if ``bucket`` is on its way and its norms are known, or going to be, before it arrives."""
+        on_its_way = bucket in self.unfinished and bucket not in self._sent_buckets
+        here = not self.is_forked and self.thread == threading.get_ident()
+        return self.sums_in_halves and on_its_way and here
+
+    def follow_scaling(self, bucket: Bucket) -> None:
+        """Have scaling that is put off until ``bucket`` has arrived follow what this stream was asked for."""
+        bucket.scaled[self._device.stream()] = self._device.record()
 
     def _read_early(self, bucket: Bucket, index: int) -> None:
         """Wait for a gradient that is looked at while it may still be on its way."""

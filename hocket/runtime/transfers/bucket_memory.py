@@ -36,7 +36,11 @@ class BucketMemory:
         self._parameters = parameters
         offsets, end = places_in(parameters)
         first, num_flags = parameters[0], len(parameters)
-        flat = first.detach().new_zeros(end + num_flags)
+        # Behind the flags, what makes shares equal.
+        end_of_pieces = max((offset + length for offset, length in pieces), default=0)
+        flat = first.detach().new_zeros(max(end + num_flags, end_of_pieces))
+        self._offsets = offsets
+        self._shares: dict[tuple[int, int, int], list[tuple[int, int, int]]] = {}
         self.views = [_view(flat, offset, p) for offset, p in zip(offsets, parameters, strict=True)]
         self.gradients = [_tensor_at(view) for view in self.views]
         self.used_flags = flat.narrow(0, end, num_flags)
@@ -58,6 +62,30 @@ class BucketMemory:
         if self._short is not None:
             self._flat.copy_(self._short)
             self.pieces, self._short = self._cut(self._flat), None
+
+    def squares(self, piece: int, rank: int, num_ranks: int) -> tuple[list[int], torch.Tensor]:
+        """The gradients that ``rank``'s share of a piece has some of, and the sum of squares of that of each.
+
+        In double precision, in which squares of smaller types are finite where those are.
+        """
+        key = piece, rank, num_ranks
+        if key not in self._shares:
+            self._shares[key] = self._gradients_in(*_share(self._places[piece], rank, num_ranks))
+        flat = self._flat if self._short is None else self._short
+        indices = [index for index, _, _ in self._shares[key]]
+        parts = [on_wire(flat.narrow(0, begin, length)) for _, begin, length in self._shares[key]]
+        if not parts:
+            return indices, torch.zeros(0, dtype=torch.float64)
+        return indices, torch.stack(torch._foreach_norm(parts, 2, torch.float64)).square()
+
+    def _gradients_in(self, first: int, end: int) -> list[tuple[int, int, int]]:
+        """The gradients between these elements, and the begin and the length of what is there of each."""
+        found = []
+        for index, (offset, p) in enumerate(zip(self._offsets, self._parameters, strict=True)):
+            begin, until = max(first, offset), min(end, offset + p.shape.numel())
+            if begin < until:
+                found.append((index, begin, until - begin))
+        return found
 
     def has(self, index: int, gradient: torch.Tensor) -> bool:
         """Tell whether ``gradient`` is in its own place here."""
@@ -105,6 +133,12 @@ class BucketMemory:
     def is_held(self) -> bool:
         """True if the script has any of it by a name of its own, and is to find there what it found."""
         return any(self.is_lent(index) for index in range(len(self.gradients)))
+
+
+def _share(piece: tuple[int, int], rank: int, num_ranks: int) -> tuple[int, int]:
+    """The begin and the end of a rank's share of ``piece``, as equal as can be."""
+    offset, length = piece
+    return offset + length * rank // num_ranks, offset + length * (rank + 1) // num_ranks
 
 
 def _tensor_at(view: torch.Tensor) -> torch.Tensor:

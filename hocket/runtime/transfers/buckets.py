@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from hocket.runtime.lazy.gradient import PendingGradient
+from hocket.runtime.lazy.promised_gradient import PromisedGradient, Scaling
 from hocket.runtime.transfers.bucket_memory import BucketMemory
 from hocket.runtime.transfers.gloo_group import GlooGroup
 from hocket.runtime.transfers.sparse_sums import SparseGradient, Sum
@@ -17,6 +17,14 @@ from hocket.runtime.transfers.transfer_group import StartedCollective, TransferG
 
 if TYPE_CHECKING:
     from hocket.runtime.training.optimizer_step import PartialStep
+
+
+class Part(enum.Enum):
+    """The part of a reduction that a transfer is: all of it, or one of its halves."""
+
+    WHOLE = enum.auto()
+    SCATTER = enum.auto()
+    GATHER = enum.auto()
 
 
 class BucketState(enum.Enum):
@@ -42,14 +50,16 @@ class Bucket:
     memory here; else None. ``short_dtype``: the shorter type in which it travels, None: as it is.
     ``stream``: the device's that filled it, on which its optimizers do their part, too; ``last_use``: when
     its memory was read or written last; ``arrivals``: when the sums of its transfers come;
-    ``awaited_since``: a mark of when the training thread began to wait for them.
+    ``awaited_since``: a mark of when the training thread began to wait for them. ``scalings``: by what a
+    script has scaled gradients since they were sent, put to them when they have arrived; ``scaled``: when
+    those factors are there, by streams.
     """
 
     names: tuple[str, ...]
     parameters: tuple[torch.nn.Parameter, ...]
     forward: bool
     pieces: list[tuple[int, int]] = field(default_factory=list)
-    stand_ins: list[PendingGradient] = field(default_factory=list)
+    stand_ins: list[PromisedGradient] = field(default_factory=list)
     own_gradients: dict[int, torch.Tensor] = field(default_factory=dict)
     state: BucketState = BucketState.IDLE
     filled_indices: set[int] = field(default_factory=set)
@@ -63,6 +73,8 @@ class Bucket:
     last_use: Event = None
     awaited_since: Event = None
     arrivals: list[Event] = field(default_factory=list)
+    scalings: dict[int, list[Scaling]] = field(default_factory=dict)
+    scaled: dict[Any, Event] = field(default_factory=dict)
     _memory: BucketMemory | None = None
 
     @property
@@ -98,7 +110,7 @@ class Bucket:
 
 @dataclass(eq=False, frozen=True)
 class BucketTransfer:
-    """One AllReduce on the wire: a piece of a bucket, and its name in timelines.
+    """One transfer on the wire: an AllReduce of a piece of a bucket, or half of it; its name in timelines.
 
     ``piece``: its number among those of the bucket; there is none where the gradient may be sparse.
     """
@@ -106,22 +118,28 @@ class BucketTransfer:
     bucket: Bucket
     piece: int
     name: str
+    part: Part = Part.WHOLE
 
     @property
     def num_bytes(self) -> int:
-        """Its size, a sparse gradient's as if it were dense."""
+        """Its size, a sparse gradient's as if it were dense; a half moves half of what the whole does."""
         first = self.bucket.parameters[0]  # it may await its update, which threads that transfer cannot have
         elements = first.shape.numel() if self.bucket.sparse else self.bucket.pieces[self.piece][1]
-        return elements * (self.bucket.short_dtype or first.dtype).itemsize
+        num_bytes = elements * (self.bucket.short_dtype or first.dtype).itemsize
+        return num_bytes if self.part is Part.WHOLE else num_bytes // 2
 
     @property
     def tensor(self) -> torch.Tensor:
-        """The part of the bucket's memory that gloo sums up in place."""
+        """The part of the bucket's memory that is summed up in place."""
         return self.bucket.memory.pieces[self.piece]
 
     def start(self, group: TransferGroup) -> StartedCollective | Sum:
-        """Begin to sum it up over the ranks of ``group``."""
+        """Begin to sum it up over the ranks of ``group``, or to do that half of it."""
         sparse = self.bucket.sparse
+        if self.part is Part.SCATTER:
+            return group.sum_shares(self.tensor)
+        if self.part is Part.GATHER:
+            return group.gather_shares(self.tensor)
         if sparse is None:
             return group.reduce(self.tensor)
         assert isinstance(group, GlooGroup)  # training refuses sparse gradients on others

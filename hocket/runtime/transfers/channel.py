@@ -16,13 +16,16 @@ from __future__ import annotations
 import functools
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+import torch
 
 from hocket.runtime.transfers.buckets import Bucket, BucketState, BucketTransfer
 from hocket.runtime.transfers.cluster_gate import counter_of_environment
 from hocket.runtime.transfers.coordinator import Coordinator
 from hocket.runtime.transfers.gloo_group import GlooGroup
+from hocket.runtime.transfers.norms import GradientNorms
 from hocket.runtime.transfers.plan_layout import Layout
 from hocket.runtime.transfers.queue import CREDIT, Queue, TransferLane
 from hocket.runtime.transfers.sparse_sums import Sum
@@ -43,11 +46,14 @@ class ChannelGroups:
     """Groups that a channel alone talks on: transfers, urgent ones, and what rank 0 hears and says.
 
     ``urgent``: None where urgent transfers have no group of their own, and are chosen next instead.
+    ``make_norms`` makes one for norms, on all ranks at once, when the first plan comes that needs it; None:
+    such plans are not for this channel.
     """
 
     transfers: TransferGroup
     urgent: TransferGroup | None
     choices: GlooGroup
+    make_norms: Callable[[], GlooGroup] | None = field(default=None, kw_only=True)
 
 
 class Channel:
@@ -67,7 +73,7 @@ class Channel:
         device: TrainingDevice = PROCESSORS,
     ) -> None:
         leads = groups.choices.rank == 0
-        self._device, self._transfers = device, groups.transfers
+        self._device, self._groups = device, groups
         self._queue = Queue(groups.transfers, groups.urgent, leads=leads)
         self._condition = self._queue.condition
         self._coordinator = Coordinator(self._queue, groups.choices)
@@ -77,6 +83,8 @@ class Channel:
         self._threads: list[threading.Thread] = []
         self._buckets: tuple[Bucket, ...] = ()
         self._stuck = self._hopeless = False
+        self._norm_group: GlooGroup | None = None
+        self._norms: GradientNorms | None = None
 
     @property
     def error(self) -> BaseException | None:
@@ -94,6 +102,11 @@ class Channel:
         ]
         if self._device.record() is not None:
             transferring.append(self._wait_for_gradients)
+        self._norms = self._make_norms(layout) if layout.has_halves else None
+        if self._norms is not None:
+            # It is the host's own, and no moments of a device are known here.
+            on_transfer = self._on_transfer if self._device.record() is None else lambda *_: None
+            transferring.append(functools.partial(self._norms.sum_up, self._queue, on_transfer))
         choosing = [] if self._queue.lists_order else self._coordinator.begin()
         self._threads = [
             threading.Thread(target=self._queue.run, args=[work], name=f"hocket-{kind}-{k}", daemon=True)
@@ -103,6 +116,12 @@ class Channel:
         for thread in self._threads:
             thread.start()
 
+    def _make_norms(self, layout: Layout) -> GradientNorms:
+        if self._norm_group is None:
+            assert self._groups.make_norms is not None
+            self._norm_group = self._groups.make_norms()
+        return GradientNorms(layout, self._norm_group)
+
     def fail(self, line: str) -> None:
         """Make waiting threads fail, as what is on its way never arrives."""
         with self._condition:
@@ -110,7 +129,7 @@ class Channel:
             self._queue.error = self._queue.error or TransferError(line)
             self._condition.notify()
         if self._queue.urgent is None:  # streams, too, wait for what never arrives
-            self._transfers.abandon()
+            self._groups.transfers.abandon()
 
     def stop(self) -> None:
         """End the threads once what can go has arrived, or failed: other ranks wait for it, too."""
@@ -119,11 +138,11 @@ class Channel:
             # Where a backward pass ended halfway, what it filled may be what others never fill.
             halfway = len({bucket.rounds for bucket in self._buckets}) > 1
             self._condition.wait_for(
-                lambda: queue.error is not None or not (queue.under_way() or queue.may_go()),
+                lambda: queue.error is not None or not (self._under_way() or queue.may_go()),
                 _PATIENCE_S if halfway else self._timeout_s,
             )
             self._condition.wait_for(
-                lambda: queue.error is not None or not queue.under_way(), self._timeout_s
+                lambda: queue.error is not None or not self._under_way(), self._timeout_s
             )
             queue.stopping = True
             self._condition.notify()
@@ -134,6 +153,9 @@ class Channel:
             thread.join(timeout=self._timeout_s if patient else max(0.0, given_up_s - time.monotonic()))
         self._stuck |= any(thread.is_alive() for thread in self._threads)
         self._threads = []
+
+    def _under_way(self) -> bool:
+        return bool(self._queue.under_way()) or (self._norms is not None and self._norms.under_way)
 
     @property
     def quiet(self) -> bool:
@@ -155,8 +177,7 @@ class Channel:
 
     def _add_filled(self, bucket: Bucket) -> None:
         """Let ``bucket``, whose gradients are there, be chosen; in the lock."""
-        for place in self._queue.places(bucket):
-            self._queue.filled_places[place] = bucket.rounds
+        self._queue.fill(bucket)
         if not self._queue.lists_order:
             self._coordinator.add_filled(bucket)
 
@@ -168,20 +189,43 @@ class Channel:
         TransferError
             When a transfer failed or did not end in time.
         """
+        places = self._queue.places(bucket)
+        self._wait_for_places(lambda: not bucket.missing_transfers, places, f"'{bucket.names[0]}'")
+
+    def knows_norms(self, bucket: Bucket) -> bool:
+        """Tell whether the norms of the round in which ``bucket`` was sent are here."""
+        return self._norms is not None and self._norms.are_known(bucket)
+
+    def wait_for_norms(self, bucket: Bucket) -> None:
+        """Until they are.
+
+        Raises
+        ------
+        TransferError
+            As :meth:`wait`.
+        """
+        places = self._queue.places_of_sums()
+        self._wait_for_places(lambda: self.knows_norms(bucket), places, "the norm of all gradients")
+
+    def norm(self, bucket: Bucket, index: int) -> float:
+        """The norm of a gradient of ``bucket``; they are here."""
+        assert self._norms is not None
+        return self._norms.norm(bucket, index)
+
+    def _wait_for_places(self, arrived: Callable[[], bool], places: Iterable[int], name: str) -> None:
+        """Until what these ``places`` bring has ``arrived``."""
         queue = self._queue
         with self._condition:
-            before, queue.awaited_places = queue.awaited_places, frozenset(queue.places(bucket))
+            before, queue.awaited_places = queue.awaited_places, frozenset(places)
             self._condition.notify()
             try:
-                done = self._condition.wait_for(
-                    lambda: queue.error is not None or not bucket.missing_transfers, self._timeout_s
-                )
+                done = self._condition.wait_for(lambda: queue.error is not None or arrived(), self._timeout_s)
             finally:  # an interrupt must not leave others waiting for what nobody waits for here
                 queue.awaited_places = before
         if queue.error is not None:
             raise TransferError(str(queue.error) or repr(queue.error)) from queue.error
         if not done:
-            raise TransferError(f"'{bucket.names[0]}' did not arrive within {self._timeout_s:g} s")
+            raise TransferError(f"{name} did not arrive within {self._timeout_s:g} s")
 
     def at_its_turn(self, work: Callable[[], object]) -> Callable[[], None]:
         """``work``, once this rank may compute its next step."""
@@ -209,6 +253,7 @@ class Channel:
             while (taken := self._send_next(lane)) is not None:
                 transfer, work, started = taken
                 work.wait()
+                squares = None if self._norms is None else self._norms.squares(transfer)
                 arrival = self._device.record()
                 ended = self._device.mark()
                 if arrival is not None:  # the training thread goes on, with work that follows it
@@ -219,11 +264,21 @@ class Channel:
                     self._device.wait(arrival)
                 self._on_transfer(transfer.name, started, ended)
                 self._gate_counter.count_arrival()
+                values = [] if squares is None else self._on_host(squares.values)
                 with self._condition:
+                    if self._norms is not None and squares is not None:
+                        self._norms.add(squares, values)
+                    self._queue.fill_behind(transfer)
                     if arrival is None:
                         transfer.bucket.missing_transfers -= 1
                     lane.under_way -= 1
                     self._condition.notify()
+
+    def _on_host(self, values: torch.Tensor) -> list[float]:
+        fetched = self._device.fetch_to_host(values)
+        self._device.wait(self._device.record())
+        numbers: list[float] = (values if fetched is None else fetched).tolist()
+        return numbers
 
     def _send_next(self, lane: TransferLane) -> tuple[BucketTransfer, StartedCollective | Sum, Event] | None:
         """Start the next transfer of ``lane``; None when there will be none."""

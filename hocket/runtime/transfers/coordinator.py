@@ -146,6 +146,12 @@ class Coordinator:
         }
 
     def _filled_on(self, rank: int, place: int) -> bool:
-        """Rank 0: whether ``rank`` has filled the bucket of a filled ``place`` as often as this one."""
+        """Rank 0: whether ``rank`` has filled the bucket of a filled ``place`` as often as this one.
+
+        Of an all-gather no rank tells: where a reduce-scatter has arrived here, it arrives everywhere,
+        whoever does what meanwhile.
+        """
+        if self._queue.is_gather(place):
+            return True
         first = self._queue.places(self._queue.order[place].bucket)[0]
         return self._filled_by[rank][first] >= self._queue.filled_places[place]

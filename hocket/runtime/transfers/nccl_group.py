@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import PrefixStore, ReduceOp
+from torch._C._distributed_c10d import AllgatherOptions, PrefixStore, ReduceOp, ReduceScatterOptions
 
-from hocket.runtime.transfers.transfer_group import StartedCollective
+from hocket.runtime.transfers.transfer_group import StartedCollective, share_of
 
 
 class NcclGroup:
@@ -30,13 +30,27 @@ class NcclGroup:
         options: Any = ProcessGroupNCCL.Options(is_high_priority_stream=True)
         options._timeout = timeout
         store = PrefixStore(name, dist.distributed_c10d._get_default_store())
-        self.size = len(ranks)
-        self._nccl: Any = ProcessGroupNCCL(store, ranks.index(dist.get_rank()), self.size, options)
+        self.rank, self.size = ranks.index(dist.get_rank()), len(ranks)
+        self._nccl: Any = ProcessGroupNCCL(store, self.rank, self.size, options)
         self._nccl.eager_connect_single_device(device)
 
     def reduce(self, tensor: torch.Tensor) -> StartedCollective:
         """Start an AllReduce of ``tensor``, in place, behind what this thread's stream was asked for."""
         work: StartedCollective = self._nccl.allreduce([tensor], ReduceOp.SUM)
+        return work
+
+    def sum_shares(self, tensor: torch.Tensor) -> StartedCollective:
+        """Start a reduce-scatter of ``tensor``, in place."""
+        options: Any = ReduceScatterOptions()
+        share = share_of(tensor, self.rank, self.size)
+        work: StartedCollective = self._nccl._reduce_scatter_base(share, tensor, options)
+        return work
+
+    def gather_shares(self, tensor: torch.Tensor) -> StartedCollective:
+        """Start an all-gather into ``tensor``, where this rank's share is."""
+        options: Any = AllgatherOptions()
+        share = share_of(tensor, self.rank, self.size)
+        work: StartedCollective = self._nccl._allgather_base(tensor, share, options)
         return work
 
     def abandon(self) -> None:

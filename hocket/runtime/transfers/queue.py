@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from hocket.runtime.transfers.buckets import Bucket, BucketTransfer
+from hocket.runtime.transfers.buckets import Bucket, BucketTransfer, Part
 from hocket.runtime.transfers.plan_layout import Layout
 from hocket.runtime.transfers.predicate_condition import PredicateCondition
 from hocket.runtime.transfers.transfer_group import TransferGroup
@@ -52,14 +52,17 @@ class Queue:
         self.stopping = False
         self.error: BaseException | None = None
         self._places: dict[int, list[int]] = {}
+        self._gathers: dict[tuple[Bucket, int], int] = {}
 
     def reset(self, layout: Layout) -> None:
         """Begin with a plan of which nothing is filled."""
         self.stopping = False
         self.order, self.lists_order = layout.transfers, layout.plan.issue != "ready"
-        self._places = {}
+        self._places, self._gathers = {}, {}
         for place, transfer in enumerate(self.order):
             self._places.setdefault(id(transfer.bucket), []).append(place)
+            if transfer.part is Part.GATHER:
+                self._gathers[transfer.bucket, transfer.piece] = place
         self.usual.next = deque(range(len(self.order)) if self.lists_order else ())
         if self.urgent is not None:
             self.urgent.next = deque()
@@ -72,6 +75,26 @@ class Queue:
     def places(self, bucket: Bucket) -> list[int]:
         """The places of the transfers of ``bucket``; the first place stands for all of it among ranks."""
         return self._places.get(id(bucket), [])
+
+    def is_gather(self, place: int) -> bool:
+        """Tell whether an all-gather is there, which goes once the reduce-scatter before it has arrived."""
+        return self.order[place].part is Part.GATHER
+
+    def places_of_sums(self) -> list[int]:
+        """The places of all transfers that bring sums."""
+        return [place for place in range(len(self.order)) if not self.is_gather(place)]
+
+    def fill(self, bucket: Bucket) -> None:
+        """The gradients of ``bucket`` are there: its sums can be transferred."""
+        for place in self.places(bucket):
+            if not self.is_gather(place):
+                self.filled_places[place] = bucket.rounds
+
+    def fill_behind(self, transfer: BucketTransfer) -> None:
+        """``transfer`` has arrived: its all-gather can go, if it has one."""
+        if transfer.part is Part.SCATTER:
+            bucket = transfer.bucket
+            self.filled_places[self._gathers[bucket, transfer.piece]] = bucket.rounds
 
     def run(self, work: Callable[[], None]) -> None:
         """Do ``work`` as a thread's only purpose; what it fails with fails all."""

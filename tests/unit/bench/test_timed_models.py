@@ -102,3 +102,14 @@ def test_a_model_that_returns_its_loss_is_trained(tmp_path: Path) -> None:
         losses.append(trained.model(**setup.batch)["loss"].item())
         trained.train(1)
     assert losses[0] > losses[1] > losses[2]
+
+
+def test_steps_that_clip_have_gradients_of_a_norm_of_one() -> None:
+    setup = load("cnn", 2, seed=0)
+    norms = []
+    for clip in (False, True):
+        trained = Copy(setup, clip=clip)
+        trained.train(1)
+        norms.append(torch.nn.utils.get_total_norm([p.grad for p in trained.model.parameters()]))
+    assert norms[1] == pytest.approx(min(1.0, float(norms[0])), rel=1e-4)
+    assert norms[0] > 1.0

@@ -82,8 +82,17 @@ class Network:
     abandoned: bool = False
 
     def reduce(self, tensor: torch.Tensor) -> Work:
+        return self._start(self.name_of(tensor))
+
+    def sum_shares(self, tensor: torch.Tensor) -> Work:
+        return self._start(f"{self.name_of(tensor)} (scatter)")
+
+    def gather_shares(self, tensor: torch.Tensor) -> Work:
+        return self._start(f"{self.name_of(tensor)} (gather)")
+
+    def _start(self, name: str) -> Work:
         work = Work()
-        self.started.put((self.name_of(tensor), work))
+        self.started.put((name, work))
         return work
 
     def broadcast(self, tensor: torch.Tensor) -> Work | Heard:
@@ -145,14 +154,15 @@ def sending(
         issue=cast(Any, issue),
     )
     names = {name for reduction in plan.reductions for name in reduction.parameters}
-    layout = lay_out(plan, {name: torch.nn.Parameter(torch.zeros(3)) for name in sorted(names)})
+    parameters = {name: torch.nn.Parameter(torch.zeros(3)) for name in sorted(names)}
+    layout = lay_out(plan, parameters, num_ranks=size)
     for bucket in layout.buckets:
         bucket.allocate()
     network = Network(rank, size)
-    by_memory = {transfer.tensor.data_ptr(): transfer.name for transfer in layout.transfers}
-    network.name_of = lambda tensor: by_memory[tensor.data_ptr()]
+    by_memory = {transfer.tensor.data_ptr(): transfer.name.split(" (")[0] for transfer in layout.transfers}
+    network.name_of = lambda tensor: by_memory.get(tensor.data_ptr(), "norm")
     group = cast(GlooGroup, network)
-    groups = ChannelGroups(group, None if share else group, group)
+    groups = ChannelGroups(group, None if share else group, group, make_norms=lambda: group)
     channel = Channel(groups, LIMIT_S, lambda *_: None)
     channel.start(layout)
     yield network, channel, layout
@@ -240,6 +250,64 @@ def test_a_listed_order_waits_for_its_next() -> None:
         assert network.quiet()
         fill(channel, layout, "a")
         assert network.end_next(len(NAMES)) == list(NAMES)
+
+
+def halved(names: str, whole: str = "") -> list[Reduction]:
+    return [Reduction(parameters=(name,), window="forward", halves=name not in whole) for name in names]
+
+
+def test_listed_gathers_go_behind_all_sums_and_the_norm_waits_for_those_alone() -> None:
+    with sending("listed", size=2, reductions=halved("abc", whole="b")) as (network, channel, layout):
+        fill(channel, layout, "cba")
+        assert network.end_next(3) == ["a (scatter)", "b", "c (scatter)"]
+        works = dict(network.next() for _ in range(3))
+        assert sorted(works) == ["a (gather)", "c (gather)", "norm"]
+        assert not channel.knows_norms(layout.buckets[0])
+        works["norm"].ended.set()
+        channel.wait_for_norms(layout.buckets[0])
+        assert channel.norm(layout.buckets[0], 0) == 0.0
+        assert channel.has_arrived(layout.buckets[1])
+        assert not channel.has_arrived(layout.buckets[0])
+        end([works["a (gather)"], works["c (gather)"]])
+        for bucket in layout.buckets:
+            channel.wait(bucket)
+
+
+def test_a_gather_is_chosen_once_its_sum_has_arrived_and_no_rank_tells_of_it() -> None:
+    with sending("ready", size=2, reductions=halved("abc")) as (network, channel, layout):
+        fill(channel, layout, "abc")
+        network.to_receive[1].put(1)
+        network.to_receive[1].put(2)
+        (first, work), (second, other) = network.next(), network.next()
+        assert [first, second] == ["b (scatter)", "c (scatter)"]
+        work.ended.set()
+        name, gather = network.next()
+        assert name == "b (gather)"
+        network.to_receive[1].put(0)  # the other rank is late, and its sum goes before gathers
+        assert network.quiet()
+        other.ended.set()
+        name, late = network.next()
+        assert name == "a (scatter)"
+        late.ended.set()
+        network.wait_until_said(5)  # there is credit for one more gather
+        gather.ended.set()
+        assert sorted(network.end_next(3)) == ["a (gather)", "c (gather)", "norm"]
+        network.wait_until_said(6)
+        assert network.said == [1, 2, 4, 0, 3, 5]
+
+
+def test_a_gather_that_is_chosen_waits_for_its_own_sum() -> None:
+    with sending("ready", rank=1, size=2, reductions=halved("ab")) as (network, channel, layout):
+        fill(channel, layout, "ab")
+        for place in (0, 2, 1):
+            network.to_hear.put(place)
+        name, work = network.next()
+        assert name == "a (scatter)"
+        assert network.quiet()  # the next one's turn is the gather's
+        work.ended.set()
+        assert network.end_next(2) == ["a (gather)", "b (scatter)"]
+        network.to_hear.put(3)
+        assert sorted(network.end_next(2)) == ["b (gather)", "norm"]
 
 
 def test_of_what_is_ready_the_first_listed_goes_once_there_is_credit() -> None:

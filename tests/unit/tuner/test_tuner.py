@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import hocket
 from hocket.errors import HocketError
 from hocket.graph import StepGraph
+from hocket.graph.clipped_step import clipped
 from hocket.graph.result import LEVEL
 from hocket.network import MeasuredReduction, Network
 from hocket.planner import policies_of
@@ -22,7 +23,7 @@ from hocket.planner.bytescheduler import bytescheduler, partition_of
 from hocket.sim import simulate
 from hocket.tuner import Exchange, make_plan, plan, tune
 from hocket.tuner.policies import architecture_of, check_request
-from hocket.tuner.training_plans import _another, plans_to_try
+from hocket.tuner.training_plans import _another, plans_for, plans_to_try
 from tests.golden.make import BRANCHES_NETWORK, branches
 from tests.strategies import networks, operation, parameter, step, steps
 
@@ -201,6 +202,23 @@ def test_a_disturbed_step_of_a_profile_does_not_change_what_is_tried() -> None:
     tried = plans_to_try(_chain([0.02] * 3), network)
     assert tried
     assert plans_to_try(_chain([0.02, 0.4, 0.02]), network) == tried
+
+
+def test_of_a_step_that_clips_plans_in_halves_are_tried_and_a_whole_one() -> None:
+    network = Network(num_workers=2, bandwidth_bps=5e8)
+    graph = _chain([0.02])
+    assert not any(r.halves for each in plans_to_try(graph, network) for r in each.reductions)
+    tried = plans_to_try(clipped(graph), network)
+    in_halves = [any(r.halves for r in each.reductions) for each in tried]
+    assert in_halves[0]
+    assert not all(in_halves)
+    assert all(
+        each.policy.endswith(" in halves") == halved for each, halved in zip(tried, in_halves, strict=True)
+    )
+    for each in tried:
+        assert each.compute_order is None or set(each.compute_order) <= set(graph.operation_names)
+    (asked,) = plans_for("caramel", clipped(graph), network)
+    assert any(r.halves for r in asked.reductions)
 
 
 def simulated_s(graph: StepGraph, network: Network, tried: list[hocket.Plan]) -> list[float]:
