@@ -94,7 +94,7 @@ def main() -> None:
             timeout=timedelta(seconds=request.timeout_s),
         )
         clock = HostClock() if request.gpu is None else CudaClock(torch.device("cuda", request.gpu))
-        exchange = Exchange(request.task, request.deadline_s, clock)
+        exchange = TimedExchange(request.task, request.deadline_s, clock)
         (folder / f"{request.rank}.joined").touch()
         measured = exchange.measure()
         if request.rank == 0:
@@ -124,7 +124,7 @@ def host_names() -> list[str]:
     return sorted({bytes(each.tolist()).rstrip(b"\0").decode(errors="replace") for each in names})
 
 
-class Exchange:
+class TimedExchange:
     """The buffers, the groups and the samples of this rank; a sample is worth something on rank 0 only.
 
     ``clock``: what times are by; the tensors that travel are on its device.

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import torch
 
-from hocket.profiler._exchange import Exchange, Task
+from hocket.profiler._exchange import Task, TimedExchange
 
 
 class QuarterSeconds:
@@ -28,4 +28,4 @@ class QuarterSeconds:
 def by_another_clock(rank: int, world: int) -> Any:
     """What is measured where a device's clock times it, as one of GPUs."""
     task = Task(transfer_bytes=[4000], reduced_bytes=[64], shared_bytes=64, concurrent=2, repeats=1)
-    return msgspec.to_builtins(Exchange(task, time.monotonic() + 60, QuarterSeconds()).measure())
+    return msgspec.to_builtins(TimedExchange(task, time.monotonic() + 60, QuarterSeconds()).measure())

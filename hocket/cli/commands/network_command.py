@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import shlex
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from hocket.cli import options
+from hocket.cli.option_groups import grouped
 from hocket.cli.panels import OUTPUT, PROFILE, option
 from hocket.cli.printing import note, print_json, progress
 from hocket.cli.screen import Sheet, show
@@ -19,7 +21,39 @@ if TYPE_CHECKING:
     from hocket.network import NetworkFile
 
 
+@dataclass(frozen=True, kw_only=True)
+class MeasuringEffort:
+    """Options for how much is measured, and for how long."""
+
+    largest: Annotated[
+        str,
+        option(
+            panel=PROFILE,
+            rare=True,
+            metavar="SIZE",
+            help="Largest message; all-reduces take up to half of it, concurrent ones an eighth.",
+        ),
+    ] = "32MB"
+    repeats: Annotated[
+        int,
+        option(
+            panel=PROFILE,
+            rare=True,
+            metavar="N",
+            help="Timings of each size; the lower quartile counts.",
+        ),
+    ] = 10
+    concurrent: Annotated[
+        int, option(panel=PROFILE, rare=True, metavar="N", help="All-reduces at once, at most.")
+    ] = 8
+    timeout: Annotated[
+        str, option(panel=PROFILE, rare=True, metavar="TIME", help="For how long measuring may go on: 120s.")
+    ] = "120s"
+
+
+@grouped
 def measure(
+    effort: MeasuringEffort,
     output: Annotated[
         Path | None,
         option("-o", "--output", panel=OUTPUT, metavar="FILE", help="The hocket.network/1 file to write."),
@@ -32,30 +66,6 @@ def measure(
             help="Processes to start here, on loopback; else 2. Under torchrun: its own.",
         ),
     ] = None,
-    largest: Annotated[
-        str,
-        option(
-            panel=PROFILE,
-            rare=True,
-            metavar="SIZE",
-            help="Largest message; all-reduces take up to half of it, concurrent ones an eighth.",
-        ),
-    ] = "32MB",
-    repeats: Annotated[
-        int,
-        option(
-            panel=PROFILE,
-            rare=True,
-            metavar="N",
-            help="Timings of each size; the lower quartile counts.",
-        ),
-    ] = 10,
-    concurrent: Annotated[
-        int, option(panel=PROFILE, rare=True, metavar="N", help="All-reduces at once, at most.")
-    ] = 8,
-    timeout: Annotated[
-        str, option(panel=PROFILE, rare=True, metavar="TIME", help="For how long measuring may go on: 120s.")
-    ] = "120s",
     backend: Annotated[
         Literal["gloo", "nccl"],
         option(panel=PROFILE, help="nccl: between GPUs, one a process of torchrun's; ran on none so far."),
@@ -77,10 +87,10 @@ def measure(
     with progress("measuring the network") if first else contextlib.nullcontext():
         measured = measure_network(
             workers=workers,
-            largest_bytes=int(parse_bytes(largest)),
-            repeats=repeats,
-            concurrent=concurrent,
-            timeout_s=parse_duration(timeout),
+            largest_bytes=int(parse_bytes(effort.largest)),
+            repeats=effort.repeats,
+            concurrent=effort.concurrent,
+            timeout_s=parse_duration(effort.timeout),
             backend=backend,
         )
     if measured is None:
@@ -92,9 +102,11 @@ def measure(
         note(measured_verdict(measured))
     else:
         _show(measured, output, launched=place is not None)
-    if measured.host is not None and measured.host.repeats is not None and measured.host.repeats < repeats:
-        fewer = f"each size was timed {measured.host.repeats} times, not {repeats}"
-        note(f"{fewer}: on this link more would take over half of --timeout {timeout}; raise it for more")
+    timed = effort.repeats if measured.host is None else measured.host.repeats
+    if timed is not None and timed < effort.repeats:
+        fewer = f"each size was timed {timed} times, not {effort.repeats}"
+        limit = f"--timeout {effort.timeout}"
+        note(f"{fewer}: on this link more would take over half of {limit}; raise it for more")
     assert measured.fits is not None
     for name in measured.fits.__struct_fields__:
         if held := getattr(measured.fits, name).note:

@@ -1,4 +1,4 @@
-"""Whether buffers are as they were: told by their values on processors, by their versions on a GPU.
+"""Changes of buffers: seen by their values on processors, by their versions on a GPU.
 
 There, to look at a value is to wait for all that the GPU was asked for. Torch counts what writes to a tensor,
 with exceptions. Writes to BatchNorm's statistics are not counted, while those to its number of batches are:
@@ -22,7 +22,7 @@ _WAITED_FOR = 4  # comparisons: the first passes may wait, and show what a scrip
 
 
 class Seen(Protocol):
-    """What the buffers at ``places`` were when they were looked at."""
+    """A look at the buffers at ``places``: as they were then."""
 
     places: list[BufferPlace]
 
@@ -87,7 +87,7 @@ class VersionsSeen:
 
 
 def look_at(places: list[BufferPlace], device: TrainingDevice) -> Seen:
-    """What the buffers at ``places``, on ``device``, are now."""
+    """A look at the buffers at ``places``, on ``device``, as they are now."""
     return ValuesSeen(places) if device is PROCESSORS else VersionsSeen(places)
 
 

@@ -79,7 +79,7 @@ class Rounds:
 
     @property
     def clock(self) -> str:
-        """Whose clock times the device's work, where it is not the host's."""
+        """The name of the clock that times the device's work; empty: the host's."""
         return self._device.clock
 
     @property
