@@ -111,4 +111,5 @@ def put_scalings(bucket: Bucket) -> None:
     for index, scalings in bucket.scalings.items():
         for scaling in scalings:
             scaling.put(bucket.memory.views[index])
-    bucket.scalings.clear()
+    # A device may read the factors yet, which may be another stream's: they are kept for a round.
+    bucket.last_scalings, bucket.scalings = bucket.scalings, {}

@@ -51,8 +51,8 @@ class Bucket:
     ``stream``: the device's that filled it, on which its optimizers do their part, too; ``last_use``: when
     its memory was read or written last; ``arrivals``: when the sums of its transfers come;
     ``awaited_since``: a mark of when the training thread began to wait for them. ``scalings``: by what a
-    script has scaled gradients since they were sent, put to them when they have arrived; ``scaled``: when
-    those factors are there, by streams.
+    script has scaled gradients since they were sent, put to them when they have arrived, and
+    ``last_scalings`` those that were put last; ``scaled``: when those factors are there, by streams.
     """
 
     names: tuple[str, ...]
@@ -74,6 +74,7 @@ class Bucket:
     awaited_since: Event = None
     arrivals: list[Event] = field(default_factory=list)
     scalings: dict[int, list[Scaling]] = field(default_factory=dict)
+    last_scalings: dict[int, list[Scaling]] = field(default_factory=dict)
     scaled: dict[Any, Event] = field(default_factory=dict)
     _memory: BucketMemory | None = None
 
