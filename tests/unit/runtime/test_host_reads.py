@@ -21,7 +21,7 @@ OF_HOST = {
     ("transfers/sparse_sums.py", "start", "mine.cpu"),
     ("transfers/used_flags.py", "wait", "part.tolist"),
 }
-"""Messages and copies, the host's on any device; sparse gradients and norms, which transfer threads wait for."""
+"""Messages and copies, the host's on any device; sparse gradients and norms, which threads wait for."""
 
 OF_PROCESSORS = {
     ("transfers/used_flags.py", "of", "bucket.memory.used_flags.tolist"),
