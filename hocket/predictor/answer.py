@@ -333,7 +333,11 @@ def _course(curve: Sequence[Prediction], best: Prediction) -> str:
         said = f"{_end(curve, shown, knee is not None)} {_rate(shown)}"
     grows = knee is None and shown is curve[-1]
     level = shown.bottleneck == "network" and shown.step_s < _HARDLY * curve[-2].step_s
-    why = f", but a step takes hardly longer than with {curve[-2].workers}" if grows and level else ""
+    why = (
+        f", and a step takes hardly longer than with {curve[-2].workers}, so more workers still add examples"
+        if grows and level
+        else ""
+    )
     return f"{_dip(curve, shown)}{said}; {_busiest(shown, f'with {shown.workers}')}{why}"
 
 

@@ -156,7 +156,8 @@ def _by_model(
     time = step_time(calls, record.recorder.operations, sheet, precision, compiled=way.compile)
     own = sorted(time.multiplied & set(HALVES)) if precision in ("fp32", "tf32") else []
     said = f"{precision}, {' and '.join(own)} as the model has it" if own else precision
-    return record, time.seconds, "; ".join(time.remarks(sheet, precision)), said
+    # Figures of autocast are the nearest to those of a model that casts by itself.
+    return record, time.seconds, "; ".join(time.remarks(sheet, "amp" if own else precision)), said
 
 
 def record_works(step: ProfiledStep) -> tuple[StepRecorder, list[CallWork]]:

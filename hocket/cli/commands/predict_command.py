@@ -191,7 +191,7 @@ def _run(
 def _beside_clipped(
     graph: StepGraph, network: Network, request: dict[str, Any], rows: Sequence[Prediction]
 ) -> str:
-    """A line on the fastest row: clipped under ddp, unclipped by its policy or bytescheduler."""
+    """A line on the fastest row: under ddp clipped and unclipped, and unclipped by the best policy."""
     from hocket.graph.clipped_step import clipped
     from hocket.predictor import predict as run
     from hocket.text import rate_text
@@ -202,10 +202,11 @@ def _beside_clipped(
     said = f"With {row.machines}: clipped under ddp {rate_text(ddp.throughput)}"
     if clipped(graph) is graph:
         return f"{said}; what it would be unclipped the profile does not say: it clips itself"
-    others = [{**request, "clip": False}, {**of_ddp, "clip": False, "policy": "bytescheduler"}]
-    unclipped = [run(graph, network, workers=row.workers, **other)[0] for other in others]
-    other = max(unclipped, key=lambda row: row.throughput)
-    return f"{said}, unclipped {rate_text(other.throughput)} ({other.policy}, whole reductions)"
+    others = [of_ddp, request, {**of_ddp, "policy": "bytescheduler"}]
+    unclipped = [run(graph, network, workers=row.workers, **{**other, "clip": False})[0] for other in others]
+    best = max(unclipped, key=lambda row: row.throughput)
+    said += f" and unclipped {rate_text(unclipped[0].throughput)}"
+    return f"{said}; unclipped at best {rate_text(best.throughput)} ({best.policy}, whole reductions)"
 
 
 _CROWDED, _CROWDED_LIMIT = 1.5, 1.1

@@ -78,6 +78,7 @@ def test_a_prediction_says_what_clipping_costs(in_tmp: Path) -> None:
     assert ran.status == 0, ran.err
     assert ran.out.startswith("All-reduce at 1 kbit/s, clipped by norm: ")
     assert ": clipped under ddp " in ran.out.splitlines()[1]
-    assert ", unclipped " in ran.out.splitlines()[1]
+    assert " and unclipped " in ran.out.splitlines()[1]
+    assert "; unclipped at best " in ran.out.splitlines()[1]
     assert ran.out.splitlines()[-1].startswith("Next: hocket tune ")
     assert " --clip" in ran.out.splitlines()[-1]

@@ -410,7 +410,8 @@ def test_workers_that_bring_little_at_first_are_said_where_more_of_them_pay() ->
         "all-reduce: 2 workers are only 1.12x as fast as 1; throughput still grows at 8 workers"
     )
     assert line.endswith(
-        "busiest with 8: network, 90% of the time, but a step takes hardly longer than with 4"
+        "busiest with 8: network, 90% of the time, and a step takes hardly longer than with 4, so more"
+        " workers still add examples"
     )
     steep = [row(1, 50, **ring), row(2, 80, **ring), row(4, 100, **ring), row(8, 140, **ring)]
     (line,) = answers(steep)
