@@ -12,8 +12,9 @@ from hocket.columns import Column, percent_column, text_column
 from hocket.graph.result import ResultRow
 from hocket.graph.timeline import Span
 from hocket.graph.timeline_steps import Cover
-from hocket.predictor.answer import curves, name_of
+from hocket.predictor.answer import name_of
 from hocket.predictor.prediction import Prediction
+from hocket.predictor.prediction_curves import curves
 from hocket.report.cluster_table import PART_NAMES
 from hocket.report.step_plot_data import TimelinePanel
 from hocket.text import TimeUnit, counted, four_digits, time_text

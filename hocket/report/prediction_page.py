@@ -6,17 +6,10 @@ from collections.abc import Sequence
 
 from hocket.columns import Column, percent_column, text_column
 from hocket.errors import HocketError
-from hocket.predictor.answer import (
-    answers,
-    base_note,
-    caveats,
-    cheapest,
-    curves,
-    fastest,
-    name_of,
-    saturation,
-)
+from hocket.predictor.answer import answers, caveats, name_of
 from hocket.predictor.prediction import Prediction
+from hocket.predictor.prediction_curves import cheapest, curves, fastest, saturation
+from hocket.predictor.prediction_notes import base_note
 from hocket.report.alternatives import prediction_texts
 from hocket.report.html_page import Tile, render_page
 from hocket.report.prediction_measured import MeasuredThroughput, ModelError, model_errors

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from hocket.predictor.answer import cheapest, curves, fastest, name_of, saturation
+from hocket.predictor.answer import name_of
 from hocket.predictor.prediction import Prediction
+from hocket.predictor.prediction_curves import cheapest, curves, fastest, saturation
 from hocket.report.prediction_measured import MeasuredThroughput
 
 

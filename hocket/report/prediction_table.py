@@ -15,8 +15,8 @@ from hocket.columns import (
     text_column,
     time_column,
 )
-from hocket.predictor.answer import curves, fastest, saturation
 from hocket.predictor.prediction import Prediction
+from hocket.predictor.prediction_curves import curves, fastest, saturation
 from hocket.report.prediction_measured import MeasuredThroughput
 from hocket.text import UNDEFINED, TimeUnit, decimals_for, rate_period, time_unit
 

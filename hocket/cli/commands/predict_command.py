@@ -257,7 +257,8 @@ def _show(
 ) -> None:
     """Print the answers first, and what makes figures uncertain last."""
     from hocket.columns import in_one_line
-    from hocket.predictor.answer import base_note, caveats
+    from hocket.predictor.answer import caveats
+    from hocket.predictor.prediction_notes import base_note
     from hocket.report.prediction_table import narrow_columns, prediction_columns, saturated_rows
 
     wide = context.params["wide"]
@@ -312,7 +313,7 @@ def _following(context: typer.Context, rows: Sequence[Prediction], bandwidth_bps
 
     Where one worker alone is fastest, no order of transfers helps as much as a faster network.
     """
-    from hocket.predictor.answer import curves, saturation
+    from hocket.predictor.prediction_curves import curves, saturation
 
     step = str(context.params["step"])
     row = max(rows, key=lambda row: row.throughput)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from hocket.bench.replay.accuracy_statistics import AccuracyRow
-from hocket.predictor.answer import saturation
+from hocket.predictor.prediction_curves import saturation
 from hocket.reproduce.claim import Claim, Share, share
 from hocket.reproduce.prediction.prediction_measurements import (
     BATCH_SIZES,

@@ -11,13 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hocket.predictor import Prediction
-from hocket.predictor.answer import (
-    answers,
+from hocket.predictor.answer import answers
+from hocket.predictor.prediction_curves import cheapest, curves, saturation
+from hocket.predictor.prediction_notes import (
     base_note,
-    cheapest,
-    curves,
     lockstep_note,
-    saturation,
     together_note,
     unsteady_note,
     workers_text,
