@@ -16,7 +16,7 @@ from hocket.network.fit import fit_line
 from hocket.runtime.transfers.gloo_group import GlooGroup, max_over_ranks
 from hocket.runtime.transfers.queue import CREDIT
 from hocket.runtime.transfers.training_device import device_of
-from hocket.runtime.transfers.transfer_group import StartedCollective, TransferGroup
+from hocket.runtime.transfers.transfer_group import TransferGroup
 
 _SIZES = (64, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20)
 _ROWS = 3
@@ -115,12 +115,11 @@ def _rows_s(
     """
     device = device_of(like)
     tensors = [like.new_zeros(size_bytes // 4, dtype=torch.float32) for _ in range(CREDIT)]
-    under_way: deque[StartedCollective] = deque()
+    under_way = deque(group.reduce(tensor) for tensor in tensors[: CREDIT - 1])
     ended, busy_s = [device.mark()], [time.process_time()]
     for k in range(_ROWS * count):
-        if len(under_way) == CREDIT:
-            under_way.popleft().wait()
-        under_way.append(group.reduce(tensors[k % CREDIT]))
+        under_way.append(group.reduce(tensors[(k + CREDIT - 1) % CREDIT]))
+        under_way.popleft().wait()
         if (k + 1) % count == 0:
             ended.append(device.mark())
             busy_s.append(time.process_time())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -44,7 +46,7 @@ def checked(
     monkeypatch: pytest.MonkeyPatch,
     step_s: dict[str, float],
     kept: KeptChoice = KEPT,
-    again_s: float = 0.01,
+    again_s: Sequence[float] = (0.01,),
     disturbed_s: dict[int, float] | None = None,
 ) -> tuple[bool, Choice, int]:
     """Whether ``kept`` holds where steps take so long, what is in force then, and after how many steps."""
@@ -62,9 +64,13 @@ def checked(
         parameters={"w": torch.nn.Parameter(torch.zeros(3))},
         recorder=recorder,
     )
-    choice = Choice(plan=plan_of("ddp"))
+    choice, measured_s = Choice(plan=plan_of("ddp")), itertools.cycle(again_s)
     check = still_holds(
-        cast(AllReduceTraining, training), choice, kept, lambda _: again_s, cast(GlooGroup, cast(Any, None))
+        cast(AllReduceTraining, training),
+        choice,
+        kept,
+        lambda _: next(measured_s),
+        cast(GlooGroup, cast(Any, None)),
     )
     while True:
         try:
@@ -112,10 +118,16 @@ def test_the_baseline_that_was_kept_stays_where_its_step_takes_what_it_did(
 
 def test_another_network_or_another_step_is_planned_for_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     for again_s in (0.0126, 0.0079):
-        holds, choice, steps = checked(monkeypatch, {"ddp": 1.0, "a+": 0.8}, again_s=again_s)
+        holds, choice, steps = checked(monkeypatch, {"ddp": 1.0, "a+": 0.8}, again_s=[again_s])
         assert (holds, choice.network, steps) == (False, None, 0)
-    assert checked(monkeypatch, {"ddp": 1.0, "a+": 0.8}, again_s=0.0124)[0]
+    assert checked(monkeypatch, {"ddp": 1.0, "a+": 0.8}, again_s=[0.0124])[0]
     assert not checked(monkeypatch, {"ddp": 1.6, "a+": 1.2})[0]
+
+
+def test_one_measurement_of_six_as_it_was_is_the_same_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    busy_s = [0.017, 0.016, 0.015, 0.014, 0.013]
+    assert checked(monkeypatch, {"ddp": 1.0, "a+": 0.8}, again_s=[*busy_s, 0.012])[0]
+    assert not checked(monkeypatch, {"ddp": 1.0, "a+": 0.8}, again_s=[*busy_s, 0.013])[0]
 
 
 def test_what_is_kept_is_read_back_as_it_was() -> None:
@@ -154,7 +166,8 @@ def test_what_is_none_or_for_something_else_is_one_line(changes: dict[str, Any])
 
 
 def test_keys_of_another_kind_are_none() -> None:
-    for document in (None, [], "text", {}):
+    documents: list[Any] = [None, [], "text", {}]
+    for document in documents:
         with pytest.raises(HocketError):
             kept_of_document(document, "k", OUTLINE, "here")
 
