@@ -24,7 +24,7 @@ if TYPE_CHECKING:
         save_step,
     )
     from hocket.interop import load_timeline, save_timeline
-    from hocket.network import MeasuredReduction, Network, NetworkFile, load_network, save_network
+    from hocket.network import MeasuredReduction, Network, NetworkFile, Nodes, load_network, save_network
     from hocket.predictor import Machines, Prediction, Predictions, predict
     from hocket.profiler import profile, watch
     from hocket.runtime.training.clip import clip_grad_norm_
@@ -41,6 +41,7 @@ _HOME = {
     "MeasuredReduction": "hocket.network",
     "Network": "hocket.network",
     "NetworkFile": "hocket.network",
+    "Nodes": "hocket.network",
     "Plan": "hocket.graph",
     "Prediction": "hocket.predictor",
     "Predictions": "hocket.predictor",
@@ -82,6 +83,7 @@ __all__ = [
     "MeasuredReduction",
     "Network",
     "NetworkFile",
+    "Nodes",
     "Plan",
     "Prediction",
     "Predictions",

@@ -60,6 +60,8 @@ def network_text(network: Network) -> str:
     if network.parse_s or network.parse_s_per_byte:
         a_byte = duration_text(network.parse_s_per_byte)
         parts.append(f"parsing {duration_text(network.parse_s)} a message, {a_byte} a byte")
+    if network.nodes is not None:
+        parts.append(network.nodes.text)
     if network.pattern is not None:
         parts.append(f"{network.pattern} all-reduces")
     elif network.reduction is not None:

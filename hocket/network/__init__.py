@@ -7,10 +7,10 @@ from hocket.network.collectives import (
     halves_s,
     number_s,
     patterns_of,
-    pipelined_s,
     reduction_s,
 )
 from hocket.network.file import NetworkFile, load_network, save_network
+from hocket.network.gpu_nodes import Nodes
 from hocket.network.link import (
     PATTERNS,
     MeasuredReduction,
@@ -20,15 +20,18 @@ from hocket.network.link import (
     check_exchange,
     check_window,
 )
+from hocket.network.reduction_cost import CollectiveCost, pipelined_s
 from hocket.network.sharing import assign_servers, fair_share_bps, window_cuts
 from hocket.network.topology import Topology
 from hocket.network.units import parse_bandwidth, parse_bytes, parse_duration, parse_seconds_per_byte
 
 __all__ = [
     "PATTERNS",
+    "CollectiveCost",
     "MeasuredReduction",
     "Network",
     "NetworkFile",
+    "Nodes",
     "Pattern",
     "PatternChoice",
     "Topology",

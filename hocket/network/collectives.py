@@ -37,47 +37,39 @@ A ring, halving-doubling and shuffle are a reduce-scatter and then an all-gather
 the bytes each, and all of the reducing in the first. A tree is not, and where it is asked for halves go in a
 ring. A measured AllReduce is halved as it is. (gloo's own reduce-scatter is a whole all-reduce; all-to-all
 and a local sum take half of one.)
+
+Nodes
+-----
+Where several GPUs share a node, :mod:`hocket.network.node_collectives` has the cost.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import replace
+from typing import Literal, TypeGuard
 
 from hocket.errors import HocketError
 from hocket.network.link import PATTERNS, MeasuredReduction, Network, Pattern
+from hocket.network.node_collectives import (
+    NODE_WAYS,
+    NodeWay,
+    flattened,
+    node_cost,
+    node_half,
+    node_ways,
+    ring_ways,
+)
+from hocket.network.reduction_cost import CollectiveCost
 
-Way = Pattern | Literal["measured"]
+Way = Pattern | Literal["measured"] | NodeWay
 _BY_DEFAULT: tuple[Pattern, ...] = ("ring", "tree")
-
-
-@dataclass(frozen=True, kw_only=True)
-class CollectiveCost:
-    """One pattern on one network: what waits, what occupies the wire, what occupies the receiver.
-
-    ``latency_s`` and ``handling_s`` are seconds a chunk, ``wire_s_per_byte`` and ``reduce_s_per_byte``
-    seconds per byte of the reduced batch.
-    """
-
-    latency_s: float
-    handling_s: float
-    wire_s_per_byte: float
-    reduce_s_per_byte: float
-
-    def seconds(self, size_bytes: float, chunks: int = 1) -> float:
-        """Seconds that ``size_bytes`` take in ``chunks`` equal chunks."""
-        wire_s, reduce_s = self.wire_s_per_byte * size_bytes, self.reduce_s_per_byte * size_bytes
-        return pipelined_s(self.latency_s, self.handling_s, wire_s, reduce_s, chunks)
-
-
-def pipelined_s(latency_s: float, handling_s: float, wire_s: float, reduce_s: float, chunks: int) -> float:
-    """Seconds of a reduction whose chunks share the wire and the receiver; plain, so that kernels take it."""
-    receiver_s = handling_s + reduce_s / chunks
-    return latency_s + max(wire_s + receiver_s, wire_s / chunks + chunks * receiver_s)
 
 
 def patterns_of(network: Network) -> tuple[Way, ...]:
     """The ways to choose from: the network's own pattern, else what was measured, else what NCCL has."""
+    network = flattened(network)
+    if network.nodes is not None:
+        return node_ways(network, network.nodes)
     if network.pattern == "cheapest":
         return PATTERNS
     if network.pattern is not None:
@@ -87,6 +79,9 @@ def patterns_of(network: Network) -> tuple[Way, ...]:
 
 def collective_cost(pattern: Way, network: Network) -> CollectiveCost:
     """The cost of ``pattern`` between the workers of ``network``; nothing for a single worker."""
+    network = flattened(network)
+    if _is_of_nodes(pattern):
+        return node_cost(pattern, network)
     n = network.num_workers
     if pattern == "measured":
         if network.reduction is None:
@@ -131,18 +126,28 @@ def _measured_cost(measured: MeasuredReduction, num_workers: int) -> CollectiveC
 
 def half_costs(network: Network) -> list[tuple[CollectiveCost, CollectiveCost]]:
     """Each way to cut a reduction into a reduce-scatter and an all-gather: the cost of either."""
-    ways = [way for way in patterns_of(network) if way != "tree"] or ["ring"]
-    found = []
-    for way in ways:
-        whole = collective_cost(way, network)
-        half = CollectiveCost(
-            latency_s=whole.latency_s / 2,
-            handling_s=whole.handling_s / 2,
-            wire_s_per_byte=whole.wire_s_per_byte / 2,
-            reduce_s_per_byte=whole.reduce_s_per_byte,
-        )
-        found.append((half, replace(half, reduce_s_per_byte=0.0)))
-    return found
+    network = flattened(network)
+    if network.nodes is not None:
+        halves = [node_half(way, network) for way in ring_ways(node_ways(network, network.nodes))]
+    else:
+        halves = [_half(way, network) for way in patterns_of(network) if way != "tree"]
+        halves = halves or [_half("ring", network)]
+    return [(half, replace(half, reduce_s_per_byte=0.0)) for half in halves]
+
+
+def _half(way: Way, network: Network) -> CollectiveCost:
+    """The cost of a reduce-scatter: half of the rounds and bytes, and all of the reducing."""
+    whole = collective_cost(way, network)
+    return CollectiveCost(
+        latency_s=whole.latency_s / 2,
+        handling_s=whole.handling_s / 2,
+        wire_s_per_byte=whole.wire_s_per_byte / 2,
+        reduce_s_per_byte=whole.reduce_s_per_byte,
+    )
+
+
+def _is_of_nodes(way: Way) -> TypeGuard[NodeWay]:
+    return way in NODE_WAYS
 
 
 def halves_s(network: Network, size_bytes: float, chunks: int = 1) -> tuple[float, float]:
@@ -156,6 +161,9 @@ def number_s(network: Network) -> float:
     """Seconds of an AllReduce of one number, as a norm is: a message there and one back."""
     if network.num_workers == 1:
         return 0.0
+    network = flattened(network)
+    if network.nodes is not None:
+        return reduction_s(network, 8.0)
     if patterns_of(network) == ("measured",) and network.reduction is not None:
         return network.reduction.a_s / (network.reduction.workers - 1)
     return 2 * (network.startup_s + network.parse_s)

@@ -12,7 +12,8 @@ import msgspec
 
 from hocket.document import convert_document, read_document, write_json
 from hocket.errors import FormatError, HocketError
-from hocket.network.link import MOST_STARTUP_S, MeasuredReduction, Network
+from hocket.network.link import MeasuredReduction, Network
+from hocket.network.ranges import MOST_STARTUP_S
 from hocket.network.units import LEAST_BPS, MOST_BPS, MOST_S_PER_BYTE
 from hocket.notebook import ObjectSummary, Summarized
 

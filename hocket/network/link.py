@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from hocket.errors import HocketError, UnknownNameError
-from hocket.network.units import LEAST_BPS, LEAST_S, MOST_BPS, MOST_BYTES, MOST_S_PER_BYTE
+from hocket.network.gpu_nodes import Nodes
+from hocket.network.ranges import MOST_STARTUP_S, check_bandwidth, check_cost
+from hocket.network.units import MOST_BYTES, MOST_S_PER_BYTE
 from hocket.notebook import ObjectSummary, Summarized
 from hocket.text import counted, duration_text, scaled_text
 
@@ -14,7 +16,6 @@ Pattern = Literal["ring", "halving-doubling", "shuffle", "tree"]
 PATTERNS: tuple[Pattern, ...] = get_args(Pattern)
 PatternChoice = Literal["ring", "halving-doubling", "shuffle", "tree", "cheapest"]
 _CHOICES: tuple[PatternChoice, ...] = get_args(PatternChoice)
-MOST_STARTUP_S = 3600.0
 _MOST = 1_000_000
 
 
@@ -93,13 +94,18 @@ class Network(Summarized):
         HTTP/2's window between workers and servers, in bytes. Transfers then go first come, first served, and
         a larger one stops once for those behind it; 0: whole, as their plan has them. None: as is usual for
         what runs, off in synchronous steps and 28 MB in predictions of asynchronous ones.
+    nodes
+        The machines that workers share, a :class:`hocket.Nodes`, where one has several GPUs: workers are GPUs
+        then, ``bandwidth_bps`` is that of one NIC and ``startup_s`` between nodes. None: every worker has a
+        machine and an interface of its own. Only of all-reduces, in a ring or a tree, and not beside a
+        measured one.
 
     Raises
     ------
     UnknownNameError
         When no pattern has that name.
     HocketError
-        When a value is out of its range.
+        When a value is out of its range, or one excludes another.
 
     Examples
     --------
@@ -118,6 +124,7 @@ class Network(Summarized):
     pattern: PatternChoice | None = None
     reduction: MeasuredReduction | None = None
     window_bytes: float | None = None
+    nodes: Nodes | None = None
 
     def __post_init__(self) -> None:
         check_bandwidth(self.bandwidth_bps)
@@ -129,6 +136,8 @@ class Network(Summarized):
         if self.reduction is not None and not isinstance(self.reduction, MeasuredReduction):
             raise HocketError(f"reduction {self.reduction!r} is not a MeasuredReduction")
         check_window(self.window_bytes)
+        if self.nodes is not None:
+            self._check_nodes(self.nodes)
         for count, what in ((self.num_workers, "workers"), (self.num_servers, "servers")):
             if isinstance(count, bool) or not isinstance(count, int):
                 raise HocketError(f"{count!r} {what}: give a whole number")
@@ -137,6 +146,22 @@ class Network(Summarized):
             if count > _MOST:
                 raise HocketError(f"{count} {what} are more than {_MOST}; give fewer")
 
+    def _check_nodes(self, nodes: Nodes) -> None:
+        if not isinstance(nodes, Nodes):
+            raise HocketError(f"nodes {nodes!r} is not a Nodes")
+        if self.reduction is not None:
+            raise HocketError(
+                f"an all-reduce measured between {self.reduction.workers} workers says nothing of"
+                f" {nodes.text}; leave one of them out"
+            )
+        modelled: tuple[PatternChoice, ...] = ("ring", "tree")
+        if self.pattern is not None and nodes.gpus > 1 and self.pattern not in modelled:
+            raise HocketError(
+                f"pattern '{self.pattern}' between {nodes.text} is not modelled; use ring or tree"
+            )
+        if self.pattern not in (None, "ring") and nodes.per_rack is not None:
+            raise HocketError(f"pattern '{self.pattern}' between racks is not modelled; use ring or one rack")
+
     @property
     def window_bits(self) -> float:
         """The window of synchronous steps; 0.0: off."""
@@ -144,8 +169,9 @@ class Network(Summarized):
 
     def _summary(self) -> ObjectSummary:
         parse, each = duration_text(self.parse_s), duration_text(self.parse_s_per_byte)
+        interface = "an interface" if self.nodes is None else "a NIC"
         lines = [
-            ("bandwidth", f"{scaled_text(self.bandwidth_bps, 'bit/s')} an interface, each way"),
+            ("bandwidth", f"{scaled_text(self.bandwidth_bps, 'bit/s')} {interface}, each way"),
             ("startup", f"{duration_text(self.startup_s)} a transfer"),
             ("parsing", f"{parse} a message, {each} a byte"),
         ]
@@ -158,37 +184,10 @@ class Network(Summarized):
             lines.append(("all-reduce", self.pattern or "ring or tree by size"))
         if self.window_bytes is not None:
             lines.append(("window", scaled_text(self.window_bytes, "B") if self.window_bytes else "off"))
+        if self.nodes is not None:
+            lines.append(("machines", self.nodes.text))
         machines = counted(self.num_workers, "worker"), counted(self.num_servers, "server")
         return ObjectSummary(f"Network of {' and '.join(machines)}", lines)
-
-
-def check_bandwidth(bandwidth_bps: float) -> None:
-    """Refuse what is no bandwidth in bits per second.
-
-    Raises
-    ------
-    HocketError
-        Naming the value and the rule.
-    """
-    if isinstance(bandwidth_bps, bool) or not isinstance(bandwidth_bps, int | float):
-        raise HocketError(f"bandwidth {bandwidth_bps!r} is not a number of bits per second; give e.g. 10e9")
-    if not LEAST_BPS <= bandwidth_bps <= MOST_BPS:
-        raise HocketError(f"bandwidth {bandwidth_bps} bit/s is not between 1 and 1e18; give e.g. 10e9")
-
-
-def check_cost(value: float, what: str, unit: str, most: float, example: str) -> None:
-    """Refuse what is no cost of ``unit``: 0, or from 1e-18 to ``most``.
-
-    Raises
-    ------
-    HocketError
-        Naming the value and the rule.
-    """
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise HocketError(f"{what} {value!r} is not a number of {unit}; give e.g. {example}")
-    if value != 0 and not LEAST_S <= value <= most:
-        rule = f"is neither 0 nor between {LEAST_S:g} and {most:g}"
-        raise HocketError(f"{what} {value} {unit} {rule}; give e.g. {example}")
 
 
 def check_window(window_bytes: float | None) -> None:
@@ -214,12 +213,17 @@ def check_exchange(network: Network, architecture: Literal["ps", "allreduce"]) -
     Raises
     ------
     HocketError
-        For a window where gradients are all-reduced, and a pattern where parameter servers collect them.
+        For a window where gradients are all-reduced, and for a pattern or nodes where parameter servers
+        collect them.
     """
     if architecture == "allreduce" and network.window_bits:
         raise HocketError(
             f"a window of {network.window_bytes:.0f} B is for transfers of parameter servers; all-reduce "
             "has none; leave it out"
+        )
+    if architecture == "ps" and network.nodes is not None:
+        raise HocketError(
+            f"{network.nodes.text}: not modelled with parameter servers; use all-reduce, or leave them out"
         )
     if architecture == "ps" and network.pattern is not None:
         raise HocketError(

@@ -8,7 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from hocket.errors import HocketError
-from hocket.network.link import Network, check_bandwidth
+from hocket.network.link import Network
+from hocket.network.ranges import check_bandwidth
 from hocket.text import counted
 
 Floats = npt.NDArray[np.float64]

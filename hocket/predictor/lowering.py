@@ -29,7 +29,7 @@ from hocket.graph import Plan, StepGraph, check_plan
 from hocket.graph.csr import Indices
 from hocket.network import Network
 from hocket.predictor.program import WorkerProgram
-from hocket.predictor.step_nodes import Nodes
+from hocket.predictor.step_nodes import StepNodes
 from hocket.sim.lowering.lowered import Edges, Floats
 from hocket.sim.lowering.slices import slice_step
 
@@ -61,7 +61,7 @@ class WorkerStep:
     program: WorkerProgram
     durations_s: Floats
     global_durations_s: Floats
-    nodes: Nodes
+    nodes: StepNodes
     num_events: int
 
     @cached_property
@@ -115,7 +115,7 @@ def lower_worker_step(
     check_plan(plan, graph)
     graph, plan = slice_step(graph, plan)
     synchronous, commits = rules.synchronous, rules.commits
-    nodes = Nodes(graph, plan, network, synchronous, commits)
+    nodes = StepNodes(graph, plan, network, synchronous, commits)
     if joined:
         nodes.join(rules.window_bits, rules.drawn_anew)
     nodes.number()

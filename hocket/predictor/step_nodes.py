@@ -34,7 +34,7 @@ class BatchParts(NamedTuple):
     first: Indices  # (batches + 1,) the first part of each batch
 
 
-class Nodes:
+class StepNodes:
     """Places of all of a step in the program, and what waits for what.
 
     Local nodes: the worker's operations from 0 on, the last of which is its commit if it ``commits``,

@@ -14,8 +14,14 @@ import numpy as np
 from hocket.graph import Plan, StepGraph
 from hocket.graph.csr import Indices
 from hocket.graph.flat_plan import FlatPlan, Transfers, plan_of
-from hocket.network import Network, collective_cost, half_costs, number_s, patterns_of
-from hocket.network.collectives import CollectiveCost
+from hocket.network import (
+    CollectiveCost,
+    Network,
+    collective_cost,
+    half_costs,
+    number_s,
+    patterns_of,
+)
 from hocket.sim.evaluator_kernels import TransferCosts, evaluate_allreduce, evaluate_servers, expand
 from hocket.sim.loop.channels import alike_links
 from hocket.sim.loop.step_program import ChannelLinks
