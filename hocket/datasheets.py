@@ -42,6 +42,9 @@ class Device:
     """Streaming multiprocessors or compute units."""
     l2_bytes: float = 0.0
     """The cache that all multiprocessors share; 0 where it is not known."""
+    peer_bytes_per_s: float = 0.0
+    """To the other cards of its node, one way: half of what NVLink or Infinity Fabric carry both ways, else
+    of its PCIe slot; 0 where it is not known."""
 
     @property
     def peak_flops(self) -> float:
@@ -70,10 +73,10 @@ def _device(
     name: str,
     title: str,
     teraflops: tuple[float, float | None, float | None, float | None],
-    gigabytes: tuple[float, float],
+    gigabytes: tuple[float, float, float],
     chips: tuple[int, float],
 ) -> Device:
-    """A row: float32, TF32, float16, bfloat16; memory a second, and its size; multiprocessors and L2."""
+    """A row: float32, TF32, float16, bfloat16; memory a second, its size, to others a second; chips."""
     numbers: tuple[Number, ...] = get_args(Number)
     peaks = {number: peak * 1e12 for number, peak in zip(numbers, teraflops, strict=True) if peak is not None}
     return Device(
@@ -82,6 +85,7 @@ def _device(
         peaks=peaks,
         bandwidth_bps=gigabytes[0] * 1e9,
         memory_bytes=gigabytes[1] * 1e9,
+        peer_bytes_per_s=gigabytes[2] * 1e9,
         multiprocessors=chips[0],
         l2_bytes=chips[1] * 2**20,
     )
@@ -89,34 +93,37 @@ def _device(
 
 _SHEETS = (
     # One of the board's two processors, as the published figures count.
-    _device("k80", "Tesla K80, one of two", (4.37, None, None, None), (240, 12), (13, 1.5)),
-    _device("p100", "Tesla P100 SXM2", (10.6, None, 21.2, None), (732, 16), (56, 4)),
-    _device("v100", "Tesla V100 SXM2 16 GB", (15.7, None, 125, None), (900, 16), (80, 6)),
-    _device("v100-32gb", "Tesla V100 SXM2 32 GB", (15.7, None, 125, None), (900, 32), (80, 6)),
-    _device("a100", "A100 SXM4 40 GB", (19.5, 156, 312, 312), (1555, 40), (108, 40)),
-    _device("a100-pcie", "A100 PCIe 40 GB", (19.5, 156, 312, 312), (1555, 40), (108, 40)),
-    _device("a100-80gb", "A100 SXM4 80 GB", (19.5, 156, 312, 312), (2039, 80), (108, 40)),
-    _device("a100-80gb-pcie", "A100 PCIe 80 GB", (19.5, 156, 312, 312), (1935, 80), (108, 40)),
-    _device("h100", "H100 SXM5 80 GB", (67, 494.5, 989.5, 989.5), (3350, 80), (132, 50)),
-    _device("h100-pcie", "H100 PCIe 80 GB", (51, 378, 756.5, 756.5), (2000, 80), (114, 50)),
-    _device("h200", "H200 SXM 141 GB", (67, 494.5, 989.5, 989.5), (4800, 141), (132, 50)),
-    _device("b200", "B200 SXM 180 GB", (75, 1100, 2250, 2250), (8000, 180), (148, 126)),
-    _device("l4", "L4", (30.3, 60, 121, 121), (300, 24), (58, 48)),
-    _device("l40s", "L40S", (91.6, 183, 362, 362), (864, 48), (142, 96)),
-    _device("a10", "A10", (31.2, 62.5, 125, 125), (600, 24), (72, 6)),
-    _device("rtx3090", "GeForce RTX 3090", (35.6, 35.6, 71, 71), (936, 24), (82, 6)),
-    _device("rtx4090", "GeForce RTX 4090", (82.6, 82.6, 165.2, 165.2), (1008, 24), (128, 72)),
-    _device("rtx5090", "GeForce RTX 5090", (104.8, 104.8, 209.5, 209.5), (1792, 32), (170, 96)),
-    _device("rtx6000ada", "RTX 6000 Ada", (91.1, 182.1, 364.2, 364.2), (960, 48), (142, 96)),
-    # One of the board's two processors, as torch counts devices.
-    _device("mi250x", "Instinct MI250X, one of two", (47.9, None, 191.5, 191.5), (1638, 64), (110, 8)),
-    _device("mi300x", "Instinct MI300X", (163.4, 653.7, 1307.4, 1307.4), (5300, 192), (304, 0)),
+    _device("k80", "Tesla K80, one of two", (4.37, None, None, None), (240, 12, 16), (13, 1.5)),
+    _device("p100", "Tesla P100 SXM2", (10.6, None, 21.2, None), (732, 16, 80), (56, 4)),
+    _device("v100", "Tesla V100 SXM2 16 GB", (15.7, None, 125, None), (900, 16, 150), (80, 6)),
+    _device("v100-32gb", "Tesla V100 SXM2 32 GB", (15.7, None, 125, None), (900, 32, 150), (80, 6)),
+    _device("a100", "A100 SXM4 40 GB", (19.5, 156, 312, 312), (1555, 40, 300), (108, 40)),
+    _device("a100-pcie", "A100 PCIe 40 GB", (19.5, 156, 312, 312), (1555, 40, 32), (108, 40)),
+    _device("a100-80gb", "A100 SXM4 80 GB", (19.5, 156, 312, 312), (2039, 80, 300), (108, 40)),
+    _device("a100-80gb-pcie", "A100 PCIe 80 GB", (19.5, 156, 312, 312), (1935, 80, 32), (108, 40)),
+    _device("h100", "H100 SXM5 80 GB", (67, 494.5, 989.5, 989.5), (3350, 80, 450), (132, 50)),
+    _device("h100-pcie", "H100 PCIe 80 GB", (51, 378, 756.5, 756.5), (2000, 80, 64), (114, 50)),
+    _device("h200", "H200 SXM 141 GB", (67, 494.5, 989.5, 989.5), (4800, 141, 450), (132, 50)),
+    _device("b200", "B200 SXM 180 GB", (75, 1100, 2250, 2250), (8000, 180, 900), (148, 126)),
+    _device("l4", "L4", (30.3, 60, 121, 121), (300, 24, 32), (58, 48)),
+    _device("l40s", "L40S", (91.6, 183, 362, 362), (864, 48, 32), (142, 96)),
+    _device("a10", "A10", (31.2, 62.5, 125, 125), (600, 24, 32), (72, 6)),
+    _device("rtx3090", "GeForce RTX 3090", (35.6, 35.6, 71, 71), (936, 24, 32), (82, 6)),
+    _device("rtx4090", "GeForce RTX 4090", (82.6, 82.6, 165.2, 165.2), (1008, 24, 32), (128, 72)),
+    _device("rtx5090", "GeForce RTX 5090", (104.8, 104.8, 209.5, 209.5), (1792, 32, 64), (170, 96)),
+    _device("rtx6000ada", "RTX 6000 Ada", (91.1, 182.1, 364.2, 364.2), (960, 48, 32), (142, 96)),
+    # One of the board's two processors, as torch counts devices; to others over one link of 50 GB/s.
+    _device("mi250x", "Instinct MI250X, one of two", (47.9, None, 191.5, 191.5), (1638, 64, 50), (110, 8)),
+    _device("mi300x", "Instinct MI300X", (163.4, 653.7, 1307.4, 1307.4), (5300, 192, 448), (304, 0)),
 )
 DEVICES = {sheet.name: sheet for sheet in _SHEETS}
 MEASURED_DEVICES = ("cpu", "cuda")
 
 # Words that names of cards carry and that tell none apart.
-_UNTOLD = ("nvidia", "amd", "geforce", "tesla", "instinct", "gcd", "oam")
+_UNTOLD = (
+    *("nvidia", "amd", "geforce", "tesla", "instinct", "gcd", "oam"),
+    *("hbm2", "hbm2e", "hbm3", "generation"),
+)
 _SXM = re.compile(r"sxm\d?")
 _SERIES = re.compile(r"^(rtx)-(\d{4})(-ada)?")
 

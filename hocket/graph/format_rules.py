@@ -52,6 +52,7 @@ class StepRows(msgspec.Struct, frozen=True, kw_only=True):
     operations: list[OperationRow]
     caveat: str = ""
     precision: str = ""
+    expected_error: float = 0.0
 
 
 def step_from_rows(rows: StepRows, source: str = "step") -> StepGraph:
@@ -70,6 +71,8 @@ def step_from_rows(rows: StepRows, source: str = "step") -> StepGraph:
         refuse("batch_size", f"{rows.batch_size} is not a positive whole number")
     if rows.batch_size > _LARGEST:
         refuse("batch_size", f"{rows.batch_size} is more than 2^53")
+    if not 0 <= rows.expected_error < 1:
+        refuse("expected_error", f"{rows.expected_error} is not a share from 0 to below 1")
     if not rows.operations:
         refuse("operations", "a step has at least one operation")
     parameters, operations = rows.parameters, rows.operations
@@ -105,6 +108,7 @@ def step_from_rows(rows: StepRows, source: str = "step") -> StepGraph:
         produces=produces,
         caveat=" ".join(rows.caveat.split()),
         precision=" ".join(rows.precision.split()),
+        expected_error=rows.expected_error,
     )
 
 

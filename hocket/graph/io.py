@@ -88,6 +88,7 @@ def step_document(graph: StepGraph) -> dict[str, Any]:
         "device": graph.device,
         **({"caveat": graph.caveat} if graph.caveat else {}),
         **({"precision": graph.precision} if graph.precision else {}),
+        **({"expected_error": graph.expected_error} if graph.expected_error else {}),
         "parameters": [
             {
                 "name": name,

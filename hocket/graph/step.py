@@ -62,6 +62,9 @@ class StepGraph(Summarized):
         Which way the durations err, and why, in words; "" where nothing is known to.
     precision
         The precision that a derived step is for, such as "amp"; "" for what was measured.
+    expected_error
+        The share of themselves that a derived step's durations may be off by, as in nine of ten comparisons
+        with published figures; 0 where that is not known.
 
     Examples
     --------
@@ -88,6 +91,7 @@ class StepGraph(Summarized):
     produces: Csr
     caveat: str = ""
     precision: str = ""
+    expected_error: float = 0.0
 
     @property
     def num_operations(self) -> int:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from hocket.datasheets import DEVICES
+
 
 class FamilyError(NamedTuple):
     """Errors of the models of a family, as shares of the published rate."""
@@ -71,6 +73,16 @@ def family_of(shares: dict[str, float]) -> str:
     return next((name for name, word, least in _FAMILIES if sums[word] >= least), "transformers")
 
 
+def expected_share(device: str, precision: str, shares: dict[str, float]) -> float:
+    """The share that a prediction may be off by: the larger of its family's error and its card's.
+
+    0 for cards of a maker of whom none is fitted: it is not known.
+    """
+    if _is_of_amd(device):
+        return 0.0
+    return round(max(FAMILY_ERRORS[family_of(shares)].nine_of_ten, _off_of_card(device, precision)), 3)
+
+
 def expectation(device: str, precision: str, shares: dict[str, float], *, compiled: bool) -> str:
     """The error that a prediction may have, in a few words."""
     family = family_of(shares)
@@ -82,18 +94,32 @@ def expectation(device: str, precision: str, shares: dict[str, float], *, compil
     return "".join([said, _of_card(device, precision), _untried(shares, compiled=compiled)])
 
 
+def _figures_of(device: str, precision: str) -> list[CardFigure]:
+    return [figure for figure in CARD_FIGURES if figure.device == device and figure.precision == precision]
+
+
+def _off_of_card(device: str, precision: str) -> float:
+    """The largest error of the card's figures in that precision; without any, of all cards' figures."""
+    held = _figures_of(device, precision) or CARD_FIGURES
+    return max(abs(figure.ratio_left_out - 1) for figure in held)
+
+
+def _is_of_amd(device: str) -> bool:
+    return device in DEVICES and DEVICES[device].title.startswith("Instinct")
+
+
 def _of_card(device: str, precision: str) -> str:
     fitted = {figure.device for figure in CARD_FIGURES}
+    off = _off_of_card(device, precision)
+    if _is_of_amd(device):
+        return f"; no card of AMD's is among those fitted, so that how far a {device} is off is not known"
     if device not in fitted:
-        off = max(abs(figure.ratio_left_out - 1) for figure in CARD_FIGURES)
         return (
             f"; {device} is not among the cards fitted, of which torchvision's ResNet-50 and BERT base are"
             f" within {off:.0%} by fits without the card"
         )
-    held = [figure for figure in CARD_FIGURES if figure.device == device and figure.precision == precision]
-    if not held:
+    if not _figures_of(device, precision):
         return f"; no figure is of a {device} in {precision}"
-    off = max(abs(figure.ratio_left_out - 1) for figure in held)
     held_out = f"within {off:.0%} by a fit without that card"
     return f"; torchvision's ResNet-50 and BERT base in {precision} on {device} are {held_out}"
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from hocket.datasheets import Device, Precision
 from hocket.graph import Phase
 from hocket.profiler._call import Call
-from hocket.profiler._expected_error import expectation
+from hocket.profiler._expected_error import expectation, expected_share
 from hocket.profiler._record import RecordedOperation
 from hocket.profiler._work import HALVES, KINDS, Work, works_of_call
 from hocket.profiler.gpu_model import FITTED, Kernels, kernel_seconds
@@ -39,6 +39,10 @@ class StepTime:
     multiplied: frozenset[str]
     """Types of the numbers that are multiplied as matrices."""
     compiled: bool
+
+    def expected_error(self, device: Device, precision: Precision) -> float:
+        """The share that durations may be off by."""
+        return expected_share(device.name, precision, self.shares)
 
     def remarks(self, device: Device, precision: Precision) -> list[str]:
         """Parts of the step's caveat: how far durations may be off, and which way where that is known."""

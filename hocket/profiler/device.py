@@ -9,7 +9,7 @@ parameter in an optimizer that would group them on CUDA.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -88,22 +88,35 @@ def derive(
     precision = way.precision or sheet.default_precision
     sheet.check(precision)
     derived = _as_papers if _is_of_papers(sheet, precision, way) else _by_model
-    record, seconds, caveat, numbers = derived(step, sheet, precision, way)
+    found = derived(step, sheet, precision, way)
     scale = np.random.default_rng(seed).lognormal(-(jitter**2) / 2, jitter, samples)
     graph = build_graph(
-        record.step.parameters(),
-        record.recorder.operations,
-        np.outer(seconds, scale).tolist(),
+        found.record.step.parameters(),
+        found.record.recorder.operations,
+        np.outer(found.seconds, scale).tolist(),
         name=name or type(step.model).__name__,
         batch_size=step.batch_size() if batch_size is None else batch_size,
         device=sheet.name,
     )
     said = [
-        numbers,
+        found.numbers,
         *(["channels last"] if way.channels_last else []),
         *(["compiled"] if way.compile else []),
     ]
-    return replace(graph, caveat=caveat, precision=", ".join(said))
+    return replace(graph, caveat=found.caveat, precision=", ".join(said), expected_error=found.expected_error)
+
+
+class _Derived(NamedTuple):
+    """A recorded step, each operation's seconds, what is to be said of them, and how far they may be off.
+
+    ``numbers``: the precision in words.
+    """
+
+    record: FakeRecord
+    seconds: _Vector
+    caveat: str
+    numbers: str
+    expected_error: float = 0.0
 
 
 def _sheet(device: str | Device) -> Device:
@@ -120,10 +133,7 @@ def _is_of_papers(sheet: Device, precision: Precision, way: Target) -> bool:
     return precision == "fp32" and not way.compile and sheet.name in only
 
 
-def _as_papers(
-    step: ProfiledStep, sheet: Device, precision: Precision, way: Target
-) -> tuple[FakeRecord, _Vector, str, str]:
-    """The record, each operation's seconds, the caveat, and the precision in words."""
+def _as_papers(step: ProfiledStep, sheet: Device, precision: Precision, way: Target) -> _Derived:
     works: list[CallWork] = []
     narrow: set[torch.dtype] = set()
 
@@ -141,12 +151,10 @@ def _as_papers(
         f"{names} matrix products are taken at float32's speed: whether computing is too long or too short on"
         f" a {sheet.name} is not known; record a trace instead"
     )
-    return record, seconds, caveat if names else "", precision
+    return _Derived(record, seconds, caveat if names else "", precision)
 
 
-def _by_model(
-    step: ProfiledStep, sheet: Device, precision: Precision, way: Target
-) -> tuple[FakeRecord, _Vector, str, str]:
+def _by_model(step: ProfiledStep, sheet: Device, precision: Precision, way: Target) -> _Derived:
     calls: list[Call] = []
 
     def count(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
@@ -157,7 +165,9 @@ def _by_model(
     own = sorted(time.multiplied & set(HALVES)) if precision in ("fp32", "tf32") else []
     said = f"{precision}, {' and '.join(own)} as the model has it" if own else precision
     # Figures of autocast are the nearest to those of a model that casts by itself.
-    return record, time.seconds, "; ".join(time.remarks(sheet, "amp" if own else precision)), said
+    told: Precision = "amp" if own else precision
+    caveat, error = "; ".join(time.remarks(sheet, told)), time.expected_error(sheet, told)
+    return _Derived(record, time.seconds, caveat, said, error)
 
 
 def record_works(step: ProfiledStep) -> tuple[StepRecorder, list[CallWork]]:

@@ -13,11 +13,11 @@ from hocket.errors import UnknownNameError
         *((each, "a100-80gb") for each in ("a100-80GB", "NVIDIA A100-SXM4-80GB")),
         *((each, "a100-80gb-pcie") for each in ("a100-80gb-pcie", "A100-PCIE-80GB")),
         *((each, "a100-pcie") for each in ("a100-pcie", "a100-pcie-40gb")),
-        *((each, "h100") for each in ("H100", "h100-sxm5-80gb", "h100-80gb")),
+        *((each, "h100") for each in ("H100", "h100-sxm5-80gb", "h100-80gb", "NVIDIA H100 80GB HBM3")),
         *((each, "v100") for each in ("V100", "v100-16gb", "Tesla V100-SXM2-16GB")),
         ("v100-32gb", "v100-32gb"),
         *((each, "rtx3090") for each in ("RTX 3090", "rtx-3090", "NVIDIA GeForce RTX 3090", "rtx3090-24gb")),
-        *((each, "rtx6000ada") for each in ("RTX 6000 Ada", "rtx6000ada")),
+        *((each, "rtx6000ada") for each in ("RTX 6000 Ada", "NVIDIA RTX 6000 Ada Generation")),
         ("AMD Instinct MI300X", "mi300x"),
         *((each, each.lower()) for each in ("a100-96gb", "rtx", "", "NVIDIA")),
     ],
@@ -35,6 +35,7 @@ def test_a_name_means_itself_and_numbers_are_those_of_a_card(name):
     assert peaks == sorted(peaks)
     assert sheet.peaks.get("bfloat16", peaks[-1]) == peaks[-1]
     assert 12e9 <= sheet.memory_bytes <= 192e9
+    assert 16e9 <= sheet.peer_bytes_per_s < sheet.bandwidth_bps
     assert sheet.default_precision == ("tf32" if "tf32" in sheet.peaks else "fp32")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -20,9 +19,7 @@ from hocket.errors import HocketError
 
 if TYPE_CHECKING:
     from hocket.graph import StepGraph
-    from hocket.profiler import Profile, StepSetup
-
-_BATCH_SIZE = 32
+    from hocket.profiler import Profile
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,10 +89,6 @@ class ProfileOptions:
             help="Derived: vary whole steps lognormally by this much.",
         ),
     ] = 0.0
-
-    def examples(self) -> int:
-        """The examples that a model's batch is made of."""
-        return _BATCH_SIZE if self.batch_size is None else self.batch_size
 
     def check(self) -> None:
         """Refuse what the device has no use for."""
@@ -215,58 +208,31 @@ def profile(
 
 def _derived(target: str, step: ProfileOptions, seed: int) -> StepGraph:
     """The step of ``target``, derived for a device that is not here."""
-    from hocket.profiler import Target, derive, fake, load, make_step
+    from hocket.profiler import Target
+    from hocket.profiler.derived_target import derive_target
 
-    training, sheet = not step.inference, step.sheet()
-    target_device = Target(sheet, step.precision, channels_last=step.channels_last, compile=step.compile)
-    with progress(f"deriving {target} on {sheet.name}"), ExitStack() as built:
-        built.enter_context(fake())
-        try:
-            setup = load(target, step.examples(), training=training)
-        except HocketError:
-            built.close()  # a function may need values, as some initializations do: then it gets memory
-            setup = load(target, step.examples(), training=training)
-        return derive(
-            make_step(*setup[:4], inference=step.inference),
-            device=target_device,
-            name=setup.name,
-            batch_size=_num_examples(setup, target, step.batch_size),
-            samples=step.steps if step.jitter > 0 else 1,
-            jitter=step.jitter,
-            seed=seed,
-        )
+    sheet = step.sheet()
+    way = Target(sheet, step.precision, channels_last=step.channels_last, compile=step.compile)
+    jitter = step.jitter, step.steps if step.jitter > 0 else 1, seed
+    with progress(f"deriving {target} on {sheet.name}"):
+        return derive_target(target, step.batch_size, way, inference=step.inference, jitter=jitter, told=note)
 
 
 def _measured(target: str, step: ProfileOptions) -> Profile:
     """The step of ``target``, measured on a device of this machine."""
     from hocket.profiler import check_device, load, make_step, on_device, profile_step
+    from hocket.profiler.derived_target import USUAL_BATCH, num_examples
 
     check_device(step.device)
-    setup = on_device(load(target, step.examples(), training=not step.inference), step.device)
+    setup = on_device(load(target, step.batch_size or USUAL_BATCH, training=not step.inference), step.device)
     with progress(f"profiling {target} on {step.device}") as report:
         return profile_step(
             make_step(*setup[:4], inference=step.inference),
             steps=step.steps,
             name=setup.name,
-            batch_size=_num_examples(setup, target, step.batch_size),
+            batch_size=num_examples(setup, target, step.batch_size, note),
             progress=report,
         )
-
-
-def _num_examples(setup: StepSetup, target: str, asked: int | None) -> int:
-    """The examples of a step, for its file: of a function that makes one size only, those in its batch."""
-    from hocket.profiler import first_extent
-
-    if setup.takes_batch_size:
-        return _BATCH_SIZE if asked is None else asked
-    held = first_extent(setup.batch)
-    if asked is None:
-        if held is None:
-            raise HocketError(f"{target} takes no batch_size, and its batch shows none; give --batch-size")
-        return held
-    if held not in (None, asked):
-        note(f"{target} takes no batch_size: its first input holds {held}, counted as {asked} as you say")
-    return asked
 
 
 def measured_step(measured: Profile) -> str:

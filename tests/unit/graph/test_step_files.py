@@ -14,6 +14,7 @@ import zstandard
 
 from hocket.errors import FormatError, HocketError
 from hocket.graph import load_step, save_step
+from hocket.graph.io import step_document
 
 VALID: dict[str, Any] = {
     "format": "hocket.step/1",
@@ -245,3 +246,13 @@ def test_nothing_is_left_when_writing_fails(tmp_path: Path) -> None:
     with pytest.raises(Exception, match="is a folder"):
         save_step(graph, tmp_path / "folder.json")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["folder.json", "step.json"]
+
+
+def test_an_expected_error_is_a_share_and_left_out_where_it_is_not_known(tmp_path: Path) -> None:
+    graph = load_step(write(tmp_path, {**VALID, "expected_error": 0.14}))
+    assert graph.expected_error == graph.typical().expected_error == 0.14
+    assert step_document(graph)["expected_error"] == 0.14
+    assert "expected_error" not in step_document(load_step(write(tmp_path, VALID)))
+    for wrong in (-0.1, 1.0):
+        with pytest.raises(FormatError, match=r"expected_error: .* is not a share from 0 to below 1"):
+            load_step(write(tmp_path, {**VALID, "expected_error": wrong}))

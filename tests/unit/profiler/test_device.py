@@ -380,3 +380,14 @@ def test_what_a_compiler_fuses_does_not_reach_memory():
 def test_many_small_operations_take_the_programs_time():
     graph = derive(make_step(*convolutional()), device="h100")
     assert "the program starts operations slower than a h100 runs them" in graph.caveat
+
+
+def test_a_derived_step_carries_the_share_it_may_be_off_by_and_none_where_it_is_not_known():
+    step = make_step(*convolutional())
+
+    def error(device, precision=None):
+        return derive(step, device=Target(device, precision=precision)).expected_error
+
+    # A V100 in float32 has figures of its own, an H200 has none; of AMD's cards none was fitted.
+    assert 0.1 < error("v100", "fp32") < error("h200", "amp") == 0.31
+    assert error("mi300x") == error("p100", "fp32") == 0.0
