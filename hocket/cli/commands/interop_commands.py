@@ -59,6 +59,14 @@ def import_kineto(
         option(panel=GENERAL, metavar="N", min=1, help="Examples in a step.", show_default="as recorded"),
     ] = None,
     allow_no_gradients: UnplannedOfGpu = False,
+    partial: Annotated[
+        bool,
+        option(
+            "--partial",
+            panel=GENERAL,
+            help="Read a trace that is cut, as far as it goes: its whole steps count.",
+        ),
+    ] = False,
 ) -> None:
     """One job's Kineto traces as a step that can be planned, tuned and predicted.
 
@@ -74,6 +82,7 @@ def import_kineto(
             execution_trace=execution_trace,
             batch_size=batch_size,
             allow_no_gradients=allow_no_gradients,
+            partial=partial,
         )
     _put(imported, output)
 

@@ -20,44 +20,31 @@ ACCUMULATE = "torch::autograd::AccumulateGrad"
 
 
 class Args(msgspec.Struct, frozen=True, gc=False):
-    """Details that an event gives of itself, where it does.
+    """Details that an event gives of itself, where it does, whatever they are.
 
-    Of operators: ``function_id``; ``sequence``, which ties a forward operator to its backward one; ``shapes``
-    and ``types`` of arguments. Of the GPU and the runtime: ``correlation``, ``stream`` (Intel's:
-    ``queue``), ``copied_bytes``, ``bandwidth`` (None where it was no number). Of collectives:
-    ``collective``, ``elements``, ``out_elements``, ``dtype``, ``group`` and ``group_name``. Of waits of a
-    stream: the last three.
+    Of operators: ``shapes`` and ``types`` of arguments. Of copies: ``copied_bytes``. Of collectives:
+    ``collective``, ``elements``, ``out_elements``, ``dtype``, and of the process group ``group``,
+    ``group_name`` and ``group_size``. Events that have all of it alike share one.
     """
 
-    function_id: int | None = msgspec.field(name="Record function id", default=None)
-    sequence: int | None = msgspec.field(name="Sequence number", default=None)
-    dims: Any = msgspec.field(name="Input Dims", default=None)
-    dims_of_1_8: Any = msgspec.field(name="Input dims", default=None)
-    types: Any = msgspec.field(name="Input type", default=None)
-    correlation: Any = None
-    stream: Any = None
-    queue: Any = msgspec.field(name="sycl queue", default=None)
-    copied_bytes: Any = msgspec.field(name="bytes", default=None)
-    bandwidth: Any = msgspec.field(name="memory bandwidth (GB/s)", default=msgspec.UNSET)
-    collective: Any = msgspec.field(name="Collective name", default=None)
-    elements: Any = msgspec.field(name="In msg nelems", default=None)
-    out_elements: Any = msgspec.field(name="Out msg nelems", default=None)
+    shapes: Any = None
+    types: Any = None
+    copied_bytes: Any = None
+    collective: Any = None
+    elements: Any = None
+    out_elements: Any = None
     dtype: Any = None
-    group: Any = msgspec.field(name="Process Group Description", default=None)
-    group_name: Any = msgspec.field(name="Process Group Name", default=None)
-    sync_kind: Any = msgspec.field(name="cuda_sync_kind", default=None)
-    on_stream: Any = msgspec.field(name="wait_on_stream", default=None)
-    recorded_by: Any = msgspec.field(name="wait_on_cuda_event_record_corr_id", default=None)
-
-    @property
-    def shapes(self) -> Any:
-        """Of arguments, as PyTorch 1.8 spelled it or later versions."""
-        return self.dims_of_1_8 if self.dims is None else self.dims
+    group: Any = None
+    group_name: Any = None
+    group_size: Any = None
 
 
 @dataclass(slots=True, eq=False)
 class HostSpan:
-    """An operator or annotation that ran on a thread from ``start_us`` to ``end_us``."""
+    """An operator or annotation that ran on a thread from ``start_us`` to ``end_us``.
+
+    ``sequence`` ties a forward operator to its backward one.
+    """
 
     name: str
     thread: Any
@@ -65,6 +52,8 @@ class HostSpan:
     end_us: float
     annotation: bool
     args: Args
+    sequence: int | None = None
+    function_id: int | None = None
     parent: HostSpan | None = None
 
     def chain(self) -> list[HostSpan]:
@@ -103,12 +92,17 @@ class Gpu:
 
 @dataclass(slots=True, eq=False)
 class Unlaunched:
-    """An operation on a GPU's stream whose call is not in the file; ``place``: in the file's events."""
+    """An operation on a GPU's stream whose call is not in the file; ``place``: in the file's events.
 
+    ``stream``: None where it is not known. ``correlated``: whether it says which call it is of.
+    """
+
+    name: str
     place: int
-    stream: int
+    stream: int | None
     start_us: float
     end_us: float
+    correlated: bool = True
 
 
 @dataclass(slots=True, eq=False)
@@ -127,7 +121,8 @@ class Trace:
 
     ``batch_size``: what ``profiler.add_metadata_json`` recorded under that name, as it is.
     ``gpu``: those whose call is known. ``waits``: the host waits for the GPU until each one's end. ``notes``:
-    what was not read.
+    what was not read. ``cut``: the file ends before its end, and is read as far as it goes; ``unanswered``:
+    then the times of calls that launched something of which the file holds nothing.
     """
 
     source: str
@@ -141,6 +136,8 @@ class Trace:
     stream_waits: Sequence[StreamWait]
     unlaunched: Sequence[Unlaunched] = field(default=())
     notes: Sequence[str] = field(default=())
+    cut: bool = False
+    unanswered: Sequence[float] = field(default=())
 
     def refuse(self, rule: str, place: str = "traceEvents") -> NoReturn:
         """Raise FormatError for this file."""

@@ -241,7 +241,7 @@ def _by_function_id(execution: ExecutionTrace, step: TracedStep) -> Found:
     by_id = {node.function_id: node for node in execution.nodes if node.function_id is not None}
     nodes = {}
     for event in step.host:
-        node = by_id.get(event.args.function_id or 0)
+        node = by_id.get(event.function_id or 0)
         if node is not None and node.name == event.name:
             nodes[id(event)] = node
     return _share(step, nodes)

@@ -134,7 +134,7 @@ def find_gradients(step: TracedStep, shape_of: ShapeOf = first_tensor) -> Traced
         shaped_bytes=shaped,
         passes=passes,
         alike=alike,
-        micro_batches=max(1, len({node.args.sequence for node in gradients[0].nodes})),
+        micro_batches=max(1, len({node.sequence for node in gradients[0].nodes})),
         begun_us=gradients[0].event.start_us,
     )
 
@@ -163,7 +163,7 @@ def _runs(gradients: Sequence[_Accumulation]) -> list[list[_Accumulation]]:
     runs: list[list[_Accumulation]] = []
     before = -1
     for gradient in gradients:
-        number = gradient.nodes[0].args.sequence if gradient.nodes else None
+        number = gradient.nodes[0].sequence if gradient.nodes else None
         if not runs or (number is not None and number > before >= 0):
             runs.append([])
         runs[-1].append(gradient)
@@ -322,6 +322,6 @@ def _buckets(
 
 def _readers(reader: StepReader, gradient: _Accumulation) -> tuple[list[int], str]:
     """The forward operations that read a parameter, in any pass, and the operator that launched the last."""
-    found = [reader.readers(node.args.sequence) for node in gradient.nodes]
+    found = [reader.readers(node.sequence) for node in gradient.nodes]
     rows = sorted({row for rows, _ in found for row in rows})
     return rows, next((name for _, name in reversed(found) if name), "")

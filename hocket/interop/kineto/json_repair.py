@@ -8,8 +8,11 @@ is cut stays so.
 from __future__ import annotations
 
 import re
+from collections import Counter
 
 from hocket.text import counted
+
+_TEXTS, _CONTROL, _MISSING, _NUMBER = "texts", "controls", "missing", "number"
 
 _CONTROLS = bytes(range(0x20))
 _SPACES = b" " * len(_CONTROLS)
@@ -19,30 +22,37 @@ _NO_VALUE = re.compile(
 )
 
 
-def mended(data: bytes) -> tuple[bytes, list[str]]:
-    """``data`` as JSON where that is to be had so, and what was done for it, in words."""
-    done = []
+def mended(data: bytes) -> tuple[bytes, Counter[str]]:
+    """``data`` as JSON where that is to be had so, and how often what was done for it."""
+    done: Counter[str] = Counter()
     try:
         data.decode()
     except UnicodeDecodeError:
         data = data.decode(errors="replace").encode()
-        done.append("texts that are not UTF-8")
+        done[_TEXTS] = 1
     # Line ends between values become spaces as well, which changes nothing.
     spaced = data.translate(bytes.maketrans(_CONTROLS, _SPACES))
-    counts = {"missing": 0, "number": 0}
 
     def null(match: re.Match[bytes]) -> bytes:
         kind = match.lastgroup
         if kind is None:
             return match[0]
-        counts[kind] += 1
-        return b": null" if kind == "missing" else b"null"
+        done[kind] += 1
+        return b": null" if kind == _MISSING else b"null"
 
     whole = _NO_VALUE.sub(null, spaced)
-    if counts["missing"]:
-        done.append(counted(counts["missing"], "missing value"))
-    if counts["number"]:
-        done.append(counted(counts["number"], "number") + " not finite")
     if not done and whole != data:
-        done.append("control characters")
+        done[_CONTROL] = 1
     return whole, done
+
+
+def mended_in_words(done: Counter[str]) -> str:
+    """What was done for a file, and nothing where nothing was."""
+    said = ["texts that are not UTF-8"] * bool(done[_TEXTS])
+    if done[_MISSING]:
+        said.append(counted(done[_MISSING], "missing value"))
+    if done[_NUMBER]:
+        said.append(counted(done[_NUMBER], "number") + " not finite")
+    if done[_CONTROL]:
+        said.append("control characters")
+    return ", ".join(said)

@@ -46,6 +46,7 @@ def import_kineto(
     execution_trace: str | Path | None = None,
     batch_size: int | None = None,
     allow_no_gradients: bool = False,
+    partial: bool = False,
 ) -> ImportedStep:
     """Read the traces of one job's ranks, the first of which gives the structure.
 
@@ -54,12 +55,14 @@ def import_kineto(
     allow_no_gradients : a step whose gradients, or whose exchange of them, cannot be told comes without
         parameters, to be looked at, and a note says why; else it is refused.
 
+    partial : files that end before their end count as far as they go, by their whole steps.
+
     Raises
     ------
     FormatError
         Naming the file, the event and the rule.
     """
-    traces = [read_trace(path) for path in paths]
+    traces = [read_trace(path, partial=partial) for path in paths]
     kept, notes = steps_alike(traces)
     samples = [step for own in kept for step in own]
     structure, joined = samples[0], None

@@ -46,7 +46,7 @@ def _forward_by_sequence(step: TracedStep, order: Sequence[int]) -> dict[int | N
         operation = step.operations[i]
         if operation.phase != Phase.FORWARD or operation.gpu.call.host is None:
             continue
-        outermost = {event.args.sequence: event for event in operation.gpu.call.host.chain()}
+        outermost = {event.sequence: event for event in operation.gpu.call.host.chain()}
         for sequence, event in outermost.items():
             if sequence is None or sequence < 0:
                 continue

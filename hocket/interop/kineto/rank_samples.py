@@ -50,15 +50,18 @@ def _most_alike(trace: Trace, steps: Sequence[TracedStep]) -> tuple[list[TracedS
     if not steps:
         trace.refuse("no GPU operation was launched within a step")
     # A step that only evaluates, or was cut before its backward pass, does not train if others do.
-    training = [step for step in steps if StepReader(step).trains] or steps
+    # Of a file that is cut only the steps that it holds as a whole count.
+    whole = [step for step in steps if step.missing == min(step.missing for step in steps)]
+    training = [step for step in whole if StepReader(step).trains] or whole
     counts = Counter(step.key() for step in training)
-    # Of as many the last: the first step sets up what others find ready.
+    # Of as many the last: the first step sets up what others find ready. But the last may be cut.
     most = max(counts.values())
-    key = next(step.key() for step in reversed(training) if counts[step.key()] == most)
+    likely = [step for step in reversed(training) if counts[step.key()] == most]
+    key = (max(likely, key=lambda step: len(step.operations)) if trace.cut else likely[0]).key()
     kept = [step for step in steps if step.key() == key]
     left = [step for step in steps if step.key() != key]
     for step in left:
-        if step in training:
+        if step in training and not trace.cut:
             at_edge = step in (steps[0], steps[-1])
             _require_as_much(trace, kept[0], step, at_edge=at_edge)
     if not left:

@@ -43,6 +43,8 @@ def cut_steps(trace: Trace) -> list[TracedStep]:
             ends_before.append(gpu.end_us)
         elif gpu.call.start_us < steps[k].end_us:
             launched[k].append(gpu)
+    for at_us in trace.unanswered:
+        steps[max(0, bisect_right(begins, at_us) - 1)].missing += 1
     for event in trace.host:
         k = bisect_right(begins, event.start_us) - 1
         if k >= 0 and event.start_us < steps[k].end_us:
@@ -56,8 +58,11 @@ def cut_steps(trace: Trace) -> list[TracedStep]:
 
 
 def _launched_before_recording(trace: Trace, steps: Sequence[TracedStep]) -> list[float]:
-    """The end of what the host had launched before the recording began; no other launch may be missing."""
-    first: dict[int, float] = {}
+    """The end of what the host had launched before the recording began; no other launch may be missing.
+
+    Of a trace that is cut they may, and the steps that they may belong to say so.
+    """
+    first: dict[int | None, float] = {}
     for gpu in trace.gpu:
         first.setdefault(gpu.stream, gpu.start_us)
     ends = []
@@ -65,9 +70,18 @@ def _launched_before_recording(trace: Trace, steps: Sequence[TracedStep]) -> lis
         # A stream runs in the order of launches. Of one without any, what runs before all others counts.
         if late.start_us < first.get(late.stream, trace.gpu[0].start_us):
             ends.append(late.end_us)
+        elif trace.cut:
+            # It ran some time after its launch: in the same step, or in the next.
+            k = sum(step.begin_us <= late.start_us for step in steps)
+            for step in steps[max(0, k - 2) : k]:
+                step.missing += 1
         elif steps[0].begin_us <= late.start_us < steps[-1].end_us:
-            rule = "its correlation is that of no call of the runtime: the launch is not in the file"
-            raise FormatError(trace.source, f"traceEvents[{late.place}].args.correlation", rule)
+            place = f"traceEvents[{late.place}].args"
+            if late.correlated:
+                rule = "its correlation is that of no call of the runtime: the launch is not in the file"
+                raise FormatError(trace.source, f"{place}.correlation", rule)
+            rule = f"'{late.name}' needs stream and correlation, whole numbers; record the trace again"
+            raise FormatError(trace.source, place, rule)
     return ends
 
 

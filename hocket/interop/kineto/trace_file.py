@@ -8,30 +8,36 @@ its call by ``correlation``; an operator encloses what begins while it runs on i
 
 from __future__ import annotations
 
+import gc
+import re
+from array import array
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from hocket.document import decode, read_bytes
+from hocket.document import convert_document
 from hocket.errors import FormatError
+from hocket.interop.kineto.event_nesting import nest, stream_waits
+from hocket.interop.kineto.event_stream import EventStream, Unreadable
 from hocket.interop.kineto.events import (
     ACCUMULATE,
     NODE_PREFIX,
     OPTIMIZER_PREFIX,
     STEP_PREFIX,
-    Args,
     Gpu,
     HostSpan,
     RuntimeCall,
-    StreamWait,
     Trace,
     Unlaunched,
     whole,
 )
-from hocket.interop.kineto.json_repair import mended
+from hocket.interop.kineto.file_pieces import FilePieces
+from hocket.interop.kineto.reading_report import reading_notes
+from hocket.interop.kineto.wire_events import SharedValues, WireArgs, WireEvent
 from hocket.text import counted
 
 _GPU = frozenset(("kernel", "Kernel", "gpu_memcpy", "Memcpy", "gpu_memset", "Memset"))
@@ -41,23 +47,20 @@ _SYNC = frozenset(("cuda_sync",))
 _COPIES = _GPU - {"kernel", "Kernel"}
 _READ = _GPU | _RUNTIME | _HOST | _SYNC
 _NEEDED = (NODE_PREFIX, ACCUMULATE, STEP_PREFIX, OPTIMIZER_PREFIX, "c10d::", "nccl:", "record_param_comms")
-_NAMES_SHOWN = 3
+_LAUNCHES = re.compile("Launch|Memcpy|Memset")
+# A third of all calls: what only asks or sets up.
+_LAUNCHES_NOTHING = re.compile(
+    "_*(cuda|hip|cu)(Get|Set|Peek|Push|Pop|Func|Occupancy|Pointer|Device(Get|Can)|Ctx(Get|Set)|ThreadExchange|Driver"
+    "|Stream(Get|Is|Create|Query)|Event(Query|Create|Destroy|Elapsed)|(Malloc|Free|HostAlloc)$)"
+)
 _HOST_WAITS = ("StreamSynchronize", "DeviceSynchronize", "EventSynchronize")
 
 # The longest time and duration that are believed: 30,000 and 30 years.
 _LATEST_US = 1e18
 _LONGEST_US = 1e15
-
-
-class _Event(msgspec.Struct, frozen=True, gc=False):
-    ph: str = ""
-    cat: str = ""
-    name: str = ""
-    pid: int | str | None = None
-    tid: int | str | None = None
-    ts: float | None = None
-    dur: float | None = None
-    args: Args = Args()
+_MOST = 2**63
+_NONE = -1  # no correlation
+_UNKNOWN = RuntimeCall("", None, 0.0, 0.0, -1)
 
 
 class _Distributed(msgspec.Struct, frozen=True):
@@ -69,15 +72,18 @@ class _Device(msgspec.Struct, frozen=True):
     name: str = ""
 
 
-class _KinetoFile(msgspec.Struct, frozen=True):
-    traceEvents: list[_Event]  # noqa: N815 - Chrome's name
-    distributedInfo: _Distributed = _Distributed()  # noqa: N815
+class _Beside(msgspec.Struct, frozen=True):
+    """Keys beside a trace's events."""
+
+    distributedInfo: _Distributed = _Distributed()  # noqa: N815 - Kineto's name
     deviceProperties: list[_Device] = []  # noqa: N815
     batch_size: Any = None
 
 
-def read_trace(path: str | Path) -> Trace:
-    """Read a Kineto trace (``.json`` or ``.json.gz``).
+def read_trace(path: str | Path, *, partial: bool = False) -> Trace:
+    """Read a Kineto trace (``.json``, ``.gz`` or ``.zst``).
+
+    partial : a file that ends before its end is read up to its last whole event; else it is refused.
 
     Raises
     ------
@@ -85,93 +91,153 @@ def read_trace(path: str | Path) -> Trace:
         Naming the file, the event and the rule.
     """
     source = str(path)
-    data = read_bytes(path)
+    stream, events = EventStream(FilePieces(path)), _Events(source)
+    with _without_collection():
+        for first, batch in stream.batches():
+            for i, event in enumerate(batch, first):
+                if event.ph == "X" and event.cat in _READ:
+                    events.add(i, event)
+    if stream.cut and not partial:
+        whole_events, fix = counted(stream.count, "whole event"), "give --partial to read these"
+        rule = f"is not JSON: it is cut behind {whole_events}; {fix}, or record it again"
+        raise FormatError(source, "", rule)
+    beside = convert_document(stream.beside, _Beside, source, "")
+    return events.trace(beside, stream)
+
+
+@contextmanager
+def _without_collection() -> Iterator[None]:
+    """Create millions of objects that form no circle without a search for circles among them."""
+    collecting = gc.isenabled()
+    gc.disable()
     try:
-        return _trace(decode(data, _KinetoFile, "", source), source, [])
-    except FormatError as refused:
-        whole, done = mended(data)
-        if not done:
-            raise
-        try:
-            return _trace(
-                decode(whole, _KinetoFile, "", source), source, [f"{source}: mended {', '.join(done)}"]
-            )
-        except FormatError:
-            raise refused from None
+        yield
+    finally:
+        if collecting:
+            gc.enable()
 
 
-def _trace(file: _KinetoFile, source: str, notes: list[str]) -> Trace:
-    host: list[HostSpan] = []
-    calls: dict[int, RuntimeCall] = {}
-    on_gpu: list[tuple[int, _Event, float, float]] = []
-    syncs: list[Args] = []
-    left_out: Counter[str] = Counter()
-    for i, event in enumerate(file.traceEvents):
-        if event.ph != "X" or event.cat not in _READ:
-            continue
+class _Events:
+    """The events of a trace, sorted as they come."""
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+        self._left_out: Counter[str] = Counter()
+        self._shared = SharedValues()
+        self._host: list[HostSpan] = []
+        self._calls: dict[int, RuntimeCall] = {}
+        self._on_gpu: list[Gpu] = []
+        # Of each operation on the GPU, where it stands and its call's correlation.
+        self._places, self._correlations = array("q"), array("q")
+        self._syncs: list[WireArgs] = []
+
+    def add(self, i: int, event: WireEvent) -> None:
+        """Keep an event of a category that is read, or count it as left out."""
         if _left_out(event):
-            left_out[event.name] += 1
-            continue
-        start_us, end_us = _times(event, source, i)
-        thread = (event.pid, event.tid)
+            self._left_out[event.name] += 1
+            return
+        start_us, end_us = _times(event, self.source, i)
+        wire, shared = event.args, self._shared
+        name = shared.value(event.name)
+        thread = shared.value((event.pid, event.tid))
         if event.cat in _GPU:
-            on_gpu.append((i, event, start_us, end_us))
+            stream = whole(wire.queue if wire.stream is None else wire.stream)
+            gpu = Gpu(name, -1 if stream is None else stream, start_us, end_us, shared.args(wire), _UNKNOWN)
+            self._on_gpu.append(gpu)
+            self._places.append(i)
+            self._correlations.append(_NONE if stream is None else _correlation(wire))
+        elif event.cat in _RUNTIME and not _LAUNCHES_NOTHING.match(name):
+            correlation = _correlation(wire)
+            if correlation != _NONE:
+                self._calls.setdefault(correlation, RuntimeCall(name, thread, start_us, end_us, correlation))
         elif event.cat in _RUNTIME:
-            correlation = whole(event.args.correlation)
-            if correlation is not None:
-                calls.setdefault(correlation, RuntimeCall(event.name, thread, start_us, end_us, correlation))
+            pass
         elif event.cat in _SYNC:
-            syncs.append(event.args)
+            self._syncs.append(wire)
         else:
-            marks = event.name.startswith((STEP_PREFIX, OPTIMIZER_PREFIX))
+            marks = name.startswith((STEP_PREFIX, OPTIMIZER_PREFIX))
             annotation = marks or event.cat == "user_annotation"
-            host.append(HostSpan(event.name, thread, start_us, end_us, annotation, event.args))
-    _nest(host, calls.values())
-    gpu, unlaunched = [], []
-    for i, event, start_us, end_us in on_gpu:
-        args = event.args
-        stream = whole(args.queue if args.stream is None else args.stream)
-        correlation = whole(args.correlation)
-        if stream is None or correlation is None:
-            rule = f"'{event.name}' needs stream and correlation, whole numbers; record the trace again"
-            raise FormatError(source, f"traceEvents[{i}].args", rule)
-        call = calls.get(correlation)
-        if call is None:
-            unlaunched.append(Unlaunched(i, stream, start_us, end_us))
-        else:
-            gpu.append(Gpu(event.name, stream, start_us, end_us, args, call))
-    if left_out:
-        names = ", ".join(sorted(left_out)[:_NAMES_SHOWN]) + ", ..." * (len(left_out) > _NAMES_SHOWN)
-        events = counted(left_out.total(), "event")
-        notes.append(f"{source}: left out {events} whose time or correlation makes no sense: {names}")
-    return Trace(
-        source=source,
-        rank=file.distributedInfo.rank,
-        world_size=file.distributedInfo.world_size,
-        device=next((device.name for device in file.deviceProperties if device.name), "cuda"),
-        batch_size=file.batch_size,
-        host=sorted(host, key=lambda event: event.start_us),
-        gpu=sorted(gpu, key=lambda event: (event.start_us, event.end_us)),
-        waits=sorted(
-            (call for call in calls.values() if call.name.endswith(_HOST_WAITS)),
-            key=lambda call: call.end_us,
-        ),
-        stream_waits=_stream_waits(syncs, calls),
-        unlaunched=unlaunched,
-        notes=notes,
-    )
+            numbers = whole(wire.sequence), whole(wire.function_id)
+            self._host.append(
+                HostSpan(name, thread, start_us, end_us, annotation, shared.args(wire), *numbers)
+            )
+
+    def trace(self, beside: _Beside, stream: EventStream) -> Trace:
+        """The trace that the events make."""
+        for event in stream.unreadable:
+            if _needed(event):
+                rule = f"{event.rule}, and a step needs it ('{event.name}'); record the trace again"
+                raise FormatError(self.source, f"traceEvents[{event.place}]{event.field}", rule)
+        calls = self._calls
+        nest(self._host, calls.values())
+        gpu, unlaunched = [], []
+        for i, operation, correlation in self._ran():
+            call = calls.get(correlation)
+            if call is None:
+                unlaunched.append(_unlaunched(i, operation, correlation))
+            else:
+                operation.call = call
+                gpu.append(operation)
+        return Trace(
+            source=self.source,
+            rank=beside.distributedInfo.rank,
+            world_size=beside.distributedInfo.world_size,
+            device=next((device.name for device in beside.deviceProperties if device.name), "cuda"),
+            batch_size=beside.batch_size,
+            host=sorted(self._host, key=lambda event: event.start_us),
+            gpu=sorted(gpu, key=lambda event: (event.start_us, event.end_us)),
+            waits=sorted(
+                (call for call in calls.values() if call.name.endswith(_HOST_WAITS)),
+                key=lambda call: call.end_us,
+            ),
+            stream_waits=stream_waits(self._syncs, calls),
+            unlaunched=unlaunched,
+            notes=reading_notes(self.source, stream, self._left_out, _may_be_read),
+            cut=stream.cut,
+            unanswered=self._unanswered() if stream.cut else (),
+        )
+
+    def _ran(self) -> Iterable[tuple[int, Gpu, int]]:
+        return zip(self._places, self._on_gpu, self._correlations, strict=True)
+
+    def _unanswered(self) -> list[float]:
+        ran = set(self._correlations)
+        launches = (call for call in self._calls.values() if _LAUNCHES.search(call.name))
+        return [call.start_us for call in launches if call.correlation not in ran]
 
 
-def _left_out(event: _Event) -> bool:
+def _unlaunched(place: int, of: Gpu, correlation: int) -> Unlaunched:
+    stream = None if of.stream < 0 else of.stream
+    return Unlaunched(of.name, place, stream, of.start_us, of.end_us, correlation != _NONE)
+
+
+def _correlation(args: WireArgs) -> int:
+    """What ties an operation to its call; nothing that is in no 64 bits."""
+    found = whole(args.correlation)
+    return found if found is not None and abs(found) < _MOST else _NONE
+
+
+def _left_out(event: WireEvent) -> bool:
     """Tell whether it cannot be read, and a step does not need it."""
     if event.cat in _COPIES:
         return event.args.correlation is None or event.args.bandwidth is None
-    if event.cat in _GPU or event.cat not in _HOST or event.name.startswith(_NEEDED):
+    if event.cat in _GPU or (event.cat in _HOST and event.name.startswith(_NEEDED)):
         return False
     return any(not _sensible(*row) for row in _limits(event))
 
 
-def _limits(event: _Event) -> tuple[tuple[float | None, float, float], ...]:
+def _needed(event: Unreadable) -> bool:
+    """Tell whether a step cannot be known without an event that cannot be read."""
+    if event.ph not in ("X", "") or event.cat in _COPIES:
+        return False
+    return event.cat in _GPU or (event.cat in _HOST and event.name.startswith(_NEEDED))
+
+
+def _may_be_read(event: Unreadable) -> bool:
+    return not event.cat or event.cat in _READ
+
+
+def _limits(event: WireEvent) -> tuple[tuple[float | None, float, float], ...]:
     """Time and duration with what is believed of them."""
     return (event.ts, -_LATEST_US, _LATEST_US), (event.dur, 0.0, _LONGEST_US)
 
@@ -180,7 +246,7 @@ def _sensible(value: float | None, least: float, most: float) -> bool:
     return value is not None and least <= value <= most
 
 
-def _times(event: _Event, source: str, i: int) -> tuple[float, float]:
+def _times(event: WireEvent, source: str, i: int) -> tuple[float, float]:
     for key, (value, least, most) in zip(("ts", "dur"), _limits(event), strict=True):
         if not _sensible(value, least, most):
             rule = f"{value} is not a number of microseconds from {least:g} to {most:g} ('{event.name}')"
@@ -188,37 +254,3 @@ def _times(event: _Event, source: str, i: int) -> tuple[float, float]:
     assert event.ts is not None
     assert event.dur is not None
     return event.ts, event.ts + event.dur
-
-
-def _nest(host: list[HostSpan], calls: Iterable[RuntimeCall]) -> None:
-    """Find for each operator and each call what encloses it on its thread."""
-    threads: dict[Any, list[tuple[float, float, int, HostSpan | RuntimeCall]]] = {}
-    events: list[HostSpan | RuntimeCall] = [*host, *calls]
-    for i, event in enumerate(events):
-        row = (event.start_us, -event.end_us, i, event)
-        threads.setdefault(event.thread, []).append(row)
-    for rows in threads.values():
-        # Of those that begin together the longer one encloses the other, operators their calls.
-        rows.sort(key=lambda row: row[:3])
-        stack: list[HostSpan] = []
-        for start_us, _, _, event in rows:
-            while stack and stack[-1].end_us <= start_us:
-                stack.pop()
-            enclosing = stack[-1] if stack else None
-            if isinstance(event, HostSpan):
-                event.parent = enclosing
-                stack.append(event)
-            else:
-                event.host = enclosing
-
-
-def _stream_waits(syncs: Iterable[Args], calls: dict[int, RuntimeCall]) -> list[StreamWait]:
-    """The waits of a stream whose two calls are both in the file."""
-    found = []
-    for sync in syncs:
-        waiting, recorded = whole(sync.correlation), whole(sync.recorded_by)
-        stream, on_stream = whole(sync.stream), whole(sync.on_stream)
-        known = waiting in calls and recorded in calls and stream is not None and on_stream is not None
-        if sync.sync_kind == "Stream Wait Event" and known:
-            found.append(StreamWait(stream, calls[waiting], on_stream, calls[recorded]))  # type: ignore[arg-type,index]
-    return found

@@ -62,7 +62,7 @@ def _shapes(step: TracedStep, shape_of: ShapeOf) -> Iterator[tuple[HostSpan, lis
         chain = operation.gpu.call.host.chain()
         lookup = next((event for event in chain if event.name in _LOOKUPS), None)
         # Operators with a sequence number are those whose gradient is wanted: not the copy of a batch.
-        asked = [event for event in chain if event.args.sequence is not None] if lookup is None else [lookup]
+        asked = [event for event in chain if event.sequence is not None] if lookup is None else [lookup]
         for event in asked:
             tensor = shape_of(event) if lookup is None else tensor_argument(event, 1)
             if tensor is not None:

@@ -42,6 +42,7 @@ class TracedStep:
     """One step; ``operations`` in order of their start, ``reductions`` in the order of their launch.
 
     ``marks``: how many marked steps it holds, more than one where gradients are accumulated over them.
+    ``missing``: how many of its operations a trace that is cut does not hold, as far as that can be told.
     ``elapsed_s``: from the end of the step before to the end of this one, on the GPU.
     """
 
@@ -49,6 +50,7 @@ class TracedStep:
     begin_us: float
     end_us: float
     marks: int = 1
+    missing: int = 0
     host: list[HostSpan] = field(default_factory=list)
     operations: list[TracedOperation] = field(default_factory=list)
     reductions: list[TracedCollective] = field(default_factory=list)
