@@ -13,11 +13,14 @@ from hocket.graph.io import load_plan, load_step, save_plan, save_step
 from hocket.graph.plan import Plan, Predicted, Pull, Push, Reduction
 from hocket.graph.result import ResultRow
 from hocket.graph.step import Phase, StepGraph
+from hocket.graph.step_memory import MemoryMoment, MemoryNeed, StepMemory
 from hocket.graph.timeline import Lane, Span, Timeline
 
 __all__ = [
     "Csr",
     "Lane",
+    "MemoryMoment",
+    "MemoryNeed",
     "OperationRow",
     "ParameterRow",
     "Phase",
@@ -29,6 +32,7 @@ __all__ = [
     "ResultRow",
     "Span",
     "StepGraph",
+    "StepMemory",
     "StepRows",
     "Timeline",
     "check_exchanges",

@@ -13,6 +13,7 @@ from hocket.errors import FormatError, HocketError
 from hocket.graph.csr import Csr, find_cycle, topological_order
 from hocket.graph.plan import Plan, Pull, Push, Reduction
 from hocket.graph.step import PHASE_NAMES, Phase, Seconds, StepGraph
+from hocket.graph.step_memory import StepMemory
 
 Refuse = Callable[[str, str], NoReturn]
 
@@ -53,6 +54,7 @@ class StepRows(msgspec.Struct, frozen=True, kw_only=True):
     caveat: str = ""
     precision: str = ""
     expected_error: float = 0.0
+    memory: StepMemory | None = None
 
 
 def step_from_rows(rows: StepRows, source: str = "step") -> StepGraph:
@@ -84,6 +86,9 @@ def step_from_rows(rows: StepRows, source: str = "step") -> StepGraph:
         if any(extent < 0 for extent in p.shape):
             refuse(f"parameters[{i}].shape", f"{p.shape} has a negative extent (parameter '{p.name}')")
 
+    if rows.memory is not None:
+        _check_memory(rows.memory, rows.batch_size, refuse)
+
     inputs = _edges([o.inputs for o in operations], operation_index, "inputs", "operation", refuse)
     reads = _edges([o.reads for o in operations], parameter_index, "reads", "parameter", refuse)
     produces = _edges([o.produces for o in operations], parameter_index, "produces", "parameter", refuse)
@@ -109,7 +114,22 @@ def step_from_rows(rows: StepRows, source: str = "step") -> StepGraph:
         caveat=" ".join(rows.caveat.split()),
         precision=" ".join(rows.precision.split()),
         expected_error=rows.expected_error,
+        memory=rows.memory,
     )
+
+
+def _check_memory(memory: StepMemory, batch_size: int, refuse: Refuse) -> None:
+    """Refuse sizes that no memory has."""
+    if memory.batch_size != batch_size:
+        refuse("memory.batch_size", f"{memory.batch_size} is not the step's, {batch_size}")
+    if not memory.moments:
+        refuse("memory.moments", "is empty; a step has a moment that is fullest")
+    sizes = {f"memory.{name}": value for name, value in vars(memory).items() if name.endswith("_bytes")}
+    for i, moment in enumerate(memory.moments):
+        sizes |= {f"memory.moments[{i}].{name}": v for name, v in vars(moment).items() if name != "phase"}
+    for field, value in sizes.items():
+        if not 0 <= value <= _LARGEST:
+            refuse(field, f"{value} is not between 0 and 2^53")
 
 
 def _index(names: Sequence[str], field: str, refuse: Refuse) -> dict[str, int]:

@@ -89,6 +89,7 @@ def step_document(graph: StepGraph) -> dict[str, Any]:
         **({"caveat": graph.caveat} if graph.caveat else {}),
         **({"precision": graph.precision} if graph.precision else {}),
         **({"expected_error": graph.expected_error} if graph.expected_error else {}),
+        **({} if graph.memory is None else {"memory": msgspec.to_builtins(graph.memory)}),
         "parameters": [
             {
                 "name": name,

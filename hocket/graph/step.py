@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hocket.graph.csr import Csr, Indices, topological_order
+from hocket.graph.step_memory import StepMemory
 from hocket.notebook import ObjectSummary, Summarized
 from hocket.text import counted, duration_text, scaled_text
 
@@ -65,6 +66,9 @@ class StepGraph(Summarized):
     expected_error
         The share of themselves that a derived step's durations may be off by, as in nine of ten comparisons
         with published figures; 0 where that is not known.
+    memory
+        The memory that the step needs of its device, a :class:`hocket.StepMemory`; None where it is not
+        known, as of steps that were measured.
 
     Examples
     --------
@@ -92,6 +96,7 @@ class StepGraph(Summarized):
     caveat: str = ""
     precision: str = ""
     expected_error: float = 0.0
+    memory: StepMemory | None = None
 
     @property
     def num_operations(self) -> int:
@@ -154,11 +159,13 @@ class StepGraph(Summarized):
         phases = [f"{int((self.phases == k).sum())} {name}" for k, name in enumerate(PHASE_NAMES)]
         size = scaled_text(float(self.parameter_bytes.sum()), "B")
         step = duration_text(float(self.durations_s.sum()) / self.num_samples)
+        needed = [] if self.memory is None else [("memory", f"{self.memory.needed()} GB")]
         return ObjectSummary(
             f"StepGraph of {self.model}, batch size {self.batch_size}, on {self.device}",
             [
                 ("operations", f"{self.num_operations}: {', '.join(phases)}"),
                 ("parameters", f"{self.num_parameters}, {size}; {int(self.produced.sum())} are trained"),
                 ("computing", f"{step} a step, the mean of {counted(self.num_samples, 'sample')}"),
+                *needed,
             ],
         )

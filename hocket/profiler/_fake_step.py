@@ -18,11 +18,13 @@ from torch._subclasses.fake_tensor import (
 
 from hocket.datasheets import Precision
 from hocket.errors import HocketError
+from hocket.graph.step_memory import StepMemory
 from hocket.profiler._build import record
 from hocket.profiler._fake import RowKeepingMode, fake
 from hocket.profiler._precision import autocast_of_gpus, in_precision
 from hocket.profiler._record import OnOperation, StepRecorder
 from hocket.profiler._step import ProfiledStep
+from hocket.profiler._step_memory import record_memory
 
 # Torch's error where a fake tensor meets a real one.
 _NOT_COPIED = "Please convert all Tensors to FakeTensors first"
@@ -41,6 +43,8 @@ class FakeRecord:
     recorder: StepRecorder
     autocast: set[torch.dtype] = field(default_factory=set)
     """Types that the step casts to by itself."""
+    memory: StepMemory | None = None
+    """None where it is not known."""
 
 
 def record_fake(
@@ -50,10 +54,12 @@ def record_fake(
     precision: Precision = "fp32",
     channels_last: bool = False,
     warm: bool = True,
+    batch_size: int | None = None,
 ) -> FakeRecord:
     """Record ``step``; ``seen`` is told each operation with its operator, arguments and result.
 
-    Without ``warm``, the first step is recorded, in which an optimizer creates its state.
+    Without ``warm``, the first step is recorded, in which an optimizer creates its state. With a
+    ``batch_size``, the examples of the batch, the record has the step's memory.
 
     Raises
     ------
@@ -78,7 +84,8 @@ def record_fake(
             recorder = StepRecorder(step.parameters(), step.roots, seen)
             if step.inference:
                 step.model.eval()
-            if warm:  # an optimizer creates its state in its first step
+            memory = None if batch_size is None else _memory(step, batch_size)
+            if warm and memory is None:  # an optimizer creates its state in its first step
                 step.run()
             record(step, recorder)
     except HocketError as error:
@@ -87,7 +94,15 @@ def record_fake(
         raise
     finally:
         original.model.train(was_training)
-    return FakeRecord(step, recorder, autocast)
+    return FakeRecord(step, recorder, autocast, memory)
+
+
+def _memory(step: ProfiledStep, batch_size: int) -> StepMemory | None:
+    """The memory of a step, of which the first one is run; None where a step so run raises."""
+    try:
+        return record_memory(step, batch_size)
+    except HocketError:
+        return None
 
 
 def _no_values(cause: BaseException | None) -> str:

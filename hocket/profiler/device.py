@@ -88,14 +88,15 @@ def derive(
     precision = way.precision or sheet.default_precision
     sheet.check(precision)
     derived = _as_papers if _is_of_papers(sheet, precision, way) else _by_model
-    found = derived(step, sheet, precision, way)
+    examples = step.batch_size() if batch_size is None else batch_size
+    found = derived(step, sheet, precision, way, examples)
     scale = np.random.default_rng(seed).lognormal(-(jitter**2) / 2, jitter, samples)
     graph = build_graph(
         found.record.step.parameters(),
         found.record.recorder.operations,
         np.outer(found.seconds, scale).tolist(),
         name=name or type(step.model).__name__,
-        batch_size=step.batch_size() if batch_size is None else batch_size,
+        batch_size=examples,
         device=sheet.name,
     )
     said = [
@@ -103,7 +104,13 @@ def derive(
         *(["channels last"] if way.channels_last else []),
         *(["compiled"] if way.compile else []),
     ]
-    return replace(graph, caveat=found.caveat, precision=", ".join(said), expected_error=found.expected_error)
+    return replace(
+        graph,
+        caveat=found.caveat,
+        precision=", ".join(said),
+        expected_error=found.expected_error,
+        memory=found.record.memory,
+    )
 
 
 class _Derived(NamedTuple):
@@ -133,7 +140,9 @@ def _is_of_papers(sheet: Device, precision: Precision, way: Target) -> bool:
     return precision == "fp32" and not way.compile and sheet.name in only
 
 
-def _as_papers(step: ProfiledStep, sheet: Device, precision: Precision, way: Target) -> _Derived:
+def _as_papers(
+    step: ProfiledStep, sheet: Device, precision: Precision, way: Target, batch_size: int
+) -> _Derived:
     works: list[CallWork] = []
     narrow: set[torch.dtype] = set()
 
@@ -144,7 +153,7 @@ def _as_papers(step: ProfiledStep, sheet: Device, precision: Precision, way: Tar
                 each.dtype for each in tensors(args) if each.is_floating_point() and each.itemsize < 4
             )
 
-    record = record_fake(step, count, channels_last=way.channels_last)
+    record = record_fake(step, count, channels_last=way.channels_last, batch_size=batch_size)
     seconds = np.array([duration_s(work, sheet.name, FITTED) for work in works])
     names = " and ".join(sorted(str(each).removeprefix("torch.") for each in narrow))
     caveat = (
@@ -154,13 +163,17 @@ def _as_papers(step: ProfiledStep, sheet: Device, precision: Precision, way: Tar
     return _Derived(record, seconds, caveat if names else "", precision)
 
 
-def _by_model(step: ProfiledStep, sheet: Device, precision: Precision, way: Target) -> _Derived:
+def _by_model(
+    step: ProfiledStep, sheet: Device, precision: Precision, way: Target, batch_size: int
+) -> _Derived:
     calls: list[Call] = []
 
     def count(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
         calls.append(call_of(func, args, kwargs, result))
 
-    record = record_fake(step, count, precision=precision, channels_last=way.channels_last)
+    record = record_fake(
+        step, count, precision=precision, channels_last=way.channels_last, batch_size=batch_size
+    )
     time = step_time(calls, record.recorder.operations, sheet, precision, compiled=way.compile)
     own = sorted(time.multiplied & set(HALVES)) if precision in ("fp32", "tf32") else []
     said = f"{precision}, {' and '.join(own)} as the model has it" if own else precision
