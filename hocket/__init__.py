@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     )
     from hocket.interop import load_timeline, save_timeline
     from hocket.network import MeasuredReduction, Network, NetworkFile, Nodes, load_network, save_network
+    from hocket.offers import Offer, Rental, RentalRow, TrainingJob, load_offers, rent
     from hocket.predictor import Machines, Prediction, Predictions, predict
     from hocket.profiler import profile, watch
     from hocket.runtime.training.clip import clip_grad_norm_
@@ -47,22 +48,27 @@ _HOME = {
     "Network": "hocket.network",
     "NetworkFile": "hocket.network",
     "Nodes": "hocket.network",
+    "Offer": "hocket.offers",
     "Plan": "hocket.graph",
     "Prediction": "hocket.predictor",
     "Predictions": "hocket.predictor",
     "Pull": "hocket.graph",
     "Push": "hocket.graph",
     "Reduction": "hocket.graph",
+    "Rental": "hocket.offers",
+    "RentalRow": "hocket.offers",
     "Result": "hocket.sim",
     "ResultRow": "hocket.graph",
     "StepGraph": "hocket.graph",
     "StepMemory": "hocket.graph",
     "Timeline": "hocket.graph",
+    "TrainingJob": "hocket.offers",
     "Tuning": "hocket.tuner",
     "UnknownNameError": "hocket.errors",
     "clip_grad_norm_": "hocket.runtime.training.clip",
     "distribute": "hocket.tuner.distribute",
     "load_network": "hocket.network",
+    "load_offers": "hocket.offers",
     "load_plan": "hocket.graph",
     "load_step": "hocket.graph",
     "load_timeline": "hocket.interop",
@@ -70,6 +76,7 @@ _HOME = {
     "policy_names": "hocket.tuner",
     "predict": "hocket.predictor",
     "profile": "hocket.profiler",
+    "rent": "hocket.offers",
     "save_network": "hocket.network",
     "save_plan": "hocket.graph",
     "save_step": "hocket.graph",
@@ -79,7 +86,7 @@ _HOME = {
     "watch": "hocket.profiler",
 }
 
-_PACKAGES = ("graph", "predictor", "profiler", "runtime")
+_PACKAGES = ("graph", "offers", "predictor", "profiler", "runtime")
 """The packages of what the reference names by its whole path."""
 
 __all__ = [
@@ -92,22 +99,27 @@ __all__ = [
     "Network",
     "NetworkFile",
     "Nodes",
+    "Offer",
     "Plan",
     "Prediction",
     "Predictions",
     "Pull",
     "Push",
     "Reduction",
+    "Rental",
+    "RentalRow",
     "Result",
     "ResultRow",
     "StepGraph",
     "StepMemory",
     "Timeline",
+    "TrainingJob",
     "Tuning",
     "UnknownNameError",
     "clip_grad_norm_",
     "distribute",
     "load_network",
+    "load_offers",
     "load_plan",
     "load_step",
     "load_timeline",
@@ -115,6 +127,7 @@ __all__ = [
     "policy_names",
     "predict",
     "profile",
+    "rent",
     "save_network",
     "save_plan",
     "save_step",

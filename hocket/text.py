@@ -112,6 +112,19 @@ def rate_period(per_second: Iterable[float]) -> TimeUnit:
     return next(fitting, _PERIODS[-1] if largest else _SECONDS)
 
 
+def hours_text(hours: float) -> str:
+    """A time that machines are rented for: ``45 min``, ``14.2 hours``, ``12.5 days``."""
+    if hours < 0.9995:
+        return f"{digits(60 * hours)} min" if hours >= 1 / 60 else f"{digits(3600 * hours)} s"
+    return f"{digits(hours)} hours" if hours < 99.95 else f"{digits(hours / 24)} days"
+
+
+def amount_text(amount: float, currency: str = "") -> str:
+    """An amount of money to three digits, a large one in full with its thousands apart: ``1,830 USD``."""
+    shown = f"{amount:,.0f}" if amount >= 999.5 else digits(amount)
+    return f"{shown} {currency}" if currency else shown
+
+
 def percent_text(fraction: float) -> str:
     """A fraction as a percentage: a whole one from 10% on, else one to two digits."""
     percent = 100 * fraction

@@ -44,6 +44,11 @@ COMMANDS: dict[str, tuple[NamedCommand | CommandGroup, ...]] = {
             "Predict throughput for any number of workers",
         ),
         NamedCommand(
+            "rent",
+            "commands.rent_command:rent",
+            "Compare offers for a job: hours, cost, numbers of nodes",
+        ),
+        NamedCommand(
             "simulate",
             "commands.simulate_command:simulate",
             "Simulate steps under one policy or plan",

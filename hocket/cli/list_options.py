@@ -11,6 +11,16 @@ from hocket.network import parse_bandwidth
 MOST = 100_000
 _COUNTS = re.compile(r"\s*(?P<first>\d{1,9})\s*(?:-\s*(?P<last>\d{1,9})\s*)?", re.ASCII)
 
+_SCALES = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
+_AMOUNT = re.compile(
+    r"(?P<number>\d{1,18}(?:[_,]\d{3})*(?:\.\d{0,18})?(?:[eE]\+?\d{1,2})?)\s*(?P<scale>[kKMGT]?)", re.ASCII
+)
+_LONG_UNITS = {
+    **{"s": 1.0, "min": 60.0, "h": 3600.0, "hour": 3600.0, "hours": 3600.0},
+    **{"d": 86400.0, "day": 86400.0, "days": 86400.0},
+}
+_LONG = re.compile(rf"(?P<number>\d{{1,12}}(?:\.\d{{0,12}})?)\s*(?P<unit>{'|'.join(_LONG_UNITS)})", re.ASCII)
+
 
 def counts(text: str, what: str) -> list[int]:
     """Counts and ranges of them: ``4``, ``1,2,4``, ``1-4,8``; each once, in the order given.
@@ -55,6 +65,35 @@ def ratios(text: str) -> tuple[float, ...]:
         return tuple(float(part) for part in text.split(","))
     except ValueError:
         raise HocketError(f"rho '{text}' is not a list of numbers; give e.g. 2,1,0.5") from None
+
+
+def amount(text: str, what: str) -> float:
+    """A large number: ``90M``, ``1.28M``, ``90e6``, ``1_281_167``; k, M, G and T are powers of a thousand.
+
+    Raises
+    ------
+    HocketError
+        For anything else, also where B may be a billion or bytes.
+    """
+    match = _AMOUNT.fullmatch(text.strip())
+    if match is None:
+        fix = "write 1.2G for 1.2 billion" if text.strip()[-1:] in ("B", "b") else "write e.g. 90M or 90e6"
+        raise HocketError(f"{what} '{text}' is not a number; {fix}")
+    return float(match["number"].replace("_", "").replace(",", "")) * _SCALES[match["scale"]]
+
+
+def long_duration(text: str, what: str) -> float:
+    """Seconds of ``24h``, ``90min``, ``3d`` or ``3600s``.
+
+    Raises
+    ------
+    HocketError
+        For anything else.
+    """
+    match = _LONG.fullmatch(text.strip())
+    if match is None:
+        raise HocketError(f"{what} '{text}' is not a time with a unit; write e.g. 24h, 90min or 3d")
+    return float(match["number"]) * _LONG_UNITS[match["unit"]]
 
 
 def _number(text: str) -> float:

@@ -10,8 +10,10 @@ PLANNING, WORKERS, NETWORK = "Planning", "Workers and servers", "Network"
 PROFILE, SIMULATION, OUTPUT, GENERAL = "Profile", "Simulation", "Output", "General"
 BENCHMARK, JOBS, MACHINES = "Benchmark", "Jobs", "Machines"
 SCHEDULING, MANAGER = "Placement and policy", "Manager"
+OFFERS, TRAINED = "Offers", "The job"
 SERVERS, PROCESSES = "Parameter servers (--architecture ps)", "Processes (torchrun's)"
 ORDER = (
+    *(OFFERS, TRAINED),
     *(JOBS, SCHEDULING, MACHINES, MANAGER, BENCHMARK),
     *(PROFILE, PLANNING, PROCESSES, WORKERS, SERVERS, NETWORK, SIMULATION, OUTPUT, GENERAL),
 )

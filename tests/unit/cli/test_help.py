@@ -108,7 +108,7 @@ def test_rare_options_are_counted_and_listed_on_request() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["predct"], "Did you mean 'predict'? See 'hocket --help'."),
+        (["predic"], "Did you mean 'predict'? See 'hocket --help'."),
         (["cluster", "simulat"], "Did you mean 'simulate'? See 'hocket cluster --help'."),
         (["predict", "x.json", "--worker", "4"], "--workers). See 'hocket predict --help'."),
         (

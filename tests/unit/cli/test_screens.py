@@ -24,6 +24,12 @@ from tests.unit.network.test_measured import some_file
 __all__ = ["in_tmp"]
 
 FOLDER = Path(__file__).parent / "screens"
+OFFERS = """\
+name,device,gpus,price_per_hour,currency,nics,bandwidth,intra_bandwidth,most_nodes
+v100-8,V100,8,12,USD,1,25Gbit/s,,8
+v100-1,V100,1,1.8,USD,1,10Gbit/s,,16
+h100-8,H100,8,24,USD,8,400Gbit/s,450GB/s,4
+"""
 SLOW = "--bandwidth 1kbit/s --latency 250ms --workers 2"
 
 
@@ -37,6 +43,9 @@ SCREENS = (
     Screen("predict", "predict v100.json --latency 50us --workers 1-4,8", before=("profile v100",)),
     Screen("predict-servers", "predict branches.step.json --mode async --bandwidth 1kbit/s --workers 1-6"),
     Screen("predict-wide", "predict branches.step.json --bandwidth 1kbit/s --workers 1-3 --wide"),
+    Screen(
+        "rent", "rent v100.json --offers offers.csv --examples 90M --deadline 24h", before=("profile v100",)
+    ),
     Screen("tune", f"tune branches.step.json {SLOW} --budget 8s"),
     Screen("tune-clip", f"tune branches.step.json {SLOW} --clip --budget 2s"),
     Screen("predict-clip", "predict branches.step.json --bandwidth 1kbit/s --workers 1-3 --clip"),
@@ -83,6 +92,7 @@ def run(command: str) -> str:
 def test_a_first_screen_is_as_it_was(screen: Screen, in_tmp: Path) -> None:
     for path in GOLDEN.glob("*.json"):
         shutil.copy(path, in_tmp)
+    (in_tmp / "offers.csv").write_text(OFFERS)
     for command in screen.before:
         run(SETUPS.get(command, command))
     shown = f"$ hocket {screen.command}\n{run(screen.command)}"

@@ -1,0 +1,188 @@
+"""Renting: every offer with every number of nodes, predicted, and each one's hours and cost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+import msgspec
+
+from hocket.errors import HocketError
+from hocket.graph import StepGraph
+from hocket.offers.accumulated_step import accumulated
+from hocket.offers.batches import Batches, batches_of
+from hocket.offers.node_network import network_of
+from hocket.offers.offer import Offer, check_offers
+from hocket.offers.pareto_front import front_of
+from hocket.offers.rental import OfferOutcome, Rental, RentalRow
+from hocket.offers.steps_by_card import GivenSteps, StepsByCard
+from hocket.offers.training_job import TrainingJob
+from hocket.predictor import Prediction, predict
+from hocket.text import counted
+
+Progress = Callable[[int, int], object]
+_HOUR_S = 3600.0
+# A step of one sample is the same each time, so that few are enough; others are drawn.
+_STEPS_ALIKE, _STEPS_DRAWN, _SKIPPED = 4, 220, 2
+
+
+def rent(
+    steps: StepGraph | Iterable[StepGraph],
+    offers: Iterable[Offer],
+    job: TrainingJob,
+    *,
+    progress: Progress | None = None,
+) -> Rental:
+    """The hours and the cost of ``job`` on each offer, with each number of nodes.
+
+    Gradients are exchanged by all-reduce as DistributedDataParallel does. Hours are those of the steps alone;
+    cost is hours times nodes times price, as if billed by the second.
+
+    Parameters
+    ----------
+    steps
+        A step, or one for each card that offers have; all of one model. An offer of a card without a step is
+        left out.
+    offers
+        The offers.
+    job
+        The job.
+    progress
+        Called with offers done and in all.
+
+    Returns
+    -------
+    The rows, a :class:`hocket.Rental`.
+
+    Raises
+    ------
+    HocketError
+        For offers that cannot be compared, steps that are for one card and batch or of two models, and where
+        no offer is left.
+
+    Examples
+    --------
+    >>> import hocket
+    >>> graph = hocket.load_step("step.json")
+    >>> offer = hocket.Offer(
+    ...     name="a", device=graph.device, gpus=1, price_per_hour=2, most_nodes=4, bandwidth_bps=10e9
+    ... )
+    >>> rental = hocket.rent(graph, [offer], hocket.TrainingJob(examples=1e6))
+    >>> [row.nodes for row in rental]
+    [1, 2, 3, 4]
+    """
+    graphs = [steps] if isinstance(steps, StepGraph) else list(steps)
+    return rent_by(GivenSteps(graphs, fixed_batch=job.global_batch is None), offers, job, progress=progress)
+
+
+def rent_by(
+    steps: StepsByCard, offers: Iterable[Offer], job: TrainingJob, *, progress: Progress | None = None
+) -> Rental:
+    """As :func:`rent`, of steps that may be made when they are asked for."""
+    listed = list(offers)
+    check_offers(listed)
+    outcomes = []
+    for k, offer in enumerate(listed):
+        outcomes.append(_outcome(steps, offer, job))
+        if progress is not None:
+            progress(k + 1, len(listed))
+    rows = [row for outcome in outcomes for row in outcome.rows]
+    if not rows:
+        raise HocketError(_none_left(outcomes))
+    front = front_of([(row.hours, row.cost) for row in rows])
+    marked = iter([msgspec.structs.replace(row, on_front=k in front) for k, row in enumerate(rows)])
+    return Rental([each.with_rows([next(marked) for _ in each.rows]) for each in outcomes], job, steps.model)
+
+
+def _none_left(outcomes: Sequence[OfferOutcome]) -> str:
+    first = outcomes[0]
+    others = f", and so for {len(outcomes) - 1} more" if len(outcomes) > 1 else ""
+    return f"no offer is left: {first.offer.name} ({first.offer.card}): {first.left_out}{others}"
+
+
+def _outcome(steps: StepsByCard, offer: Offer, job: TrainingJob) -> OfferOutcome:
+    """An offer's rows; predictions of one batch and accumulation are made together."""
+    card = offer.card
+    if why := steps.missing(card):
+        return OfferOutcome(offer=offer, left_out=why)
+    by_batches: dict[Batches, list[int]] = {}
+    skipped = []
+    for nodes in range(1, offer.most_nodes + 1):
+        found = batches_of(job, steps, card, nodes * offer.gpus)
+        if found is None:
+            skipped.append(nodes)
+        else:
+            by_batches.setdefault(found, []).append(nodes)
+    if not by_batches:
+        cards = f"{counted(offer.gpus, 'card')} a node"
+        why = f"the global batch of {job.global_batch} does not divide into batches of a step, with {cards}"
+        return OfferOutcome(offer=offer, left_out=why)
+    rows, graphs = [], []
+    for batches, counts in by_batches.items():
+        graphs.append(steps.step(card, batches.size))
+        rows += [
+            _row(offer, nodes, batches, graphs[-1], prediction, job)
+            for nodes, prediction in _predictions(graphs[-1], batches.accumulate, offer, counts)
+        ]
+    return OfferOutcome(
+        offer=offer,
+        rows=tuple(sorted(rows, key=lambda row: row.nodes)),
+        skipped=tuple(skipped),
+        steps=tuple(graphs),
+    )
+
+
+def _predictions(
+    graph: StepGraph, accumulate: int, offer: Offer, counts: Sequence[int]
+) -> Iterable[tuple[int, Prediction]]:
+    """The prediction of each number of nodes; one node of one card has no network at all."""
+    step = accumulated(graph, accumulate)
+    steps = _STEPS_ALIKE if graph.num_samples == 1 else _STEPS_DRAWN
+    rows = predict(
+        step,
+        network_of(offer),
+        workers=[nodes * offer.gpus for nodes in counts],
+        architecture="allreduce",
+        steps=steps,
+        skip=_SKIPPED,
+    )
+    return zip(counts, rows, strict=True)
+
+
+def _row(
+    offer: Offer, nodes: int, batches: Batches, graph: StepGraph, prediction: Prediction, job: TrainingJob
+) -> RentalRow:
+    gpus = nodes * offer.gpus
+    global_batch = gpus * batches.size * batches.accumulate
+    steps = job.steps(global_batch)
+    hours = steps * prediction.step_s / _HOUR_S
+    price = offer.price_per_hour * nodes
+    off_s = graph.expected_error * _computing_s(graph, batches.accumulate)
+    off = steps * off_s / _HOUR_S if graph.expected_error else None
+    low, high = (None, None) if off is None else (hours - off, hours + off)
+    return RentalRow(
+        offer=offer.name,
+        device=offer.card,
+        nodes=nodes,
+        gpus=gpus,
+        batch_size=batches.size,
+        accumulate=batches.accumulate,
+        global_batch=global_batch,
+        steps=steps,
+        step_s=prediction.step_s,
+        throughput=prediction.throughput,
+        hours=hours,
+        hours_low=low,
+        hours_high=high,
+        cost=hours * price,
+        cost_low=None if low is None else low * price,
+        cost_high=None if high is None else high * price,
+        efficiency=prediction.efficiency or 0.0,
+        bottleneck=prediction.bottleneck,
+        bottleneck_utilization=prediction.bottleneck_utilization,
+        meets=job.is_met(hours * _HOUR_S, hours * price),
+    )
+
+
+def _computing_s(graph: StepGraph, accumulate: int) -> float:
+    """Seconds of an update that a card computes."""
+    return float(accumulated(graph, accumulate).durations_s.sum(axis=0).mean())

@@ -1,0 +1,91 @@
+"""Batches of a card, for a fixed batch a card and for a fixed batch over all of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from hocket.errors import HocketError
+from hocket.graph import load_step
+from hocket.graph.step import Phase
+from hocket.offers import Offer, TrainingJob, rent
+from hocket.offers.accumulated_step import accumulated
+from hocket.offers.batches import batches_of
+from hocket.offers.steps_by_card import GivenSteps
+from tests.unit.cli.test_commands import GOLDEN
+
+STEP = load_step(GOLDEN / "branches.step.json")
+
+
+def steps_of(*sizes: int, fixed: bool = False) -> GivenSteps:
+    return GivenSteps([replace(STEP, batch_size=size) for size in sizes], fixed_batch=fixed)
+
+
+def test_a_fixed_batch_a_card_is_the_steps_at_any_number_of_cards() -> None:
+    job = TrainingJob(examples=1e6)
+    assert {batches_of(job, steps_of(64), "toy", cards) for cards in (1, 7, 512)} == {(64, 1)}
+    assert batches_of(TrainingJob(examples=1e6, accumulate=4), steps_of(64), "toy", 3) == (64, 4)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "cards", "expected"),
+    [
+        ((64,), 1, (64, 16)),
+        ((64,), 8, (64, 2)),
+        ((64,), 16, (64, 1)),
+        ((64,), 3, None),  # 1024 does not divide by 3
+        ((64,), 32, None),  # a batch of 32, of which there is no step
+        ((32, 64), 32, (32, 1)),
+        ((32, 64), 16, (64, 1)),
+        ((64,), 2048, None),  # not an example a card
+    ],
+)
+def test_a_global_batch_divides_over_cards_and_is_summed_up_where_a_step_is_smaller(
+    sizes: tuple[int, ...], cards: int, expected: tuple[int, int] | None
+) -> None:
+    job = TrainingJob(examples=1e6, global_batch=1024)
+    assert batches_of(job, steps_of(*sizes), "toy", cards) == expected
+
+
+def test_accumulation_that_is_asked_for_is_taken_or_none_is() -> None:
+    job = TrainingJob(examples=1e6, global_batch=1024, accumulate=4)
+    assert batches_of(job, steps_of(32, 64), "toy", 8) == (32, 4)
+    assert batches_of(job, steps_of(32, 64), "toy", 2) is None
+
+
+def test_an_accumulated_step_computes_its_batches_and_exchanges_once() -> None:
+    step = accumulated(STEP, 3)
+    update_s = STEP.durations_s[STEP.phases == Phase.UPDATE].sum()
+    once_s = STEP.durations_s.sum() - update_s
+    assert step.batch_size == 3 * STEP.batch_size
+    assert step.durations_s.sum() == pytest.approx(3 * once_s + update_s)
+    assert np.array_equal(step.produces.indices, STEP.produces.indices)
+    assert accumulated(STEP, 1) is STEP
+    forward = replace(STEP, phases=np.zeros_like(STEP.phases))
+    with pytest.raises(HocketError, match="its step has no backward pass"):
+        accumulated(forward, 2)
+
+
+def test_steps_are_told_apart_by_card_and_batch() -> None:
+    with pytest.raises(HocketError, match="two steps are for toy with batches of 4; give one of them"):
+        GivenSteps([STEP, STEP])
+    with pytest.raises(HocketError, match="steps are of toy and other; give"):
+        GivenSteps([STEP, replace(STEP, model="other", device="l4")])
+    with pytest.raises(HocketError, match="steps for toy have batches of 32 and 64: a fixed batch a card is"):
+        steps_of(32, 64, fixed=True)
+    with pytest.raises(HocketError, match="no step to predict from"):
+        GivenSteps([])
+
+
+def test_more_cards_take_fewer_updates_or_smaller_batches() -> None:
+    offer = Offer(name="a", device="toy", gpus=1, price_per_hour=2, most_nodes=4, bandwidth_bps=1e9)
+    weak = rent(STEP, [offer], TrainingJob(examples=96))
+    assert [(row.global_batch, row.steps) for row in weak] == [(4, 24), (8, 12), (12, 8), (16, 6)]
+    strong = rent(STEP, [offer], TrainingJob(examples=96, global_batch=8))
+    assert [(row.nodes, row.accumulate, row.steps) for row in strong] == [(1, 2, 12), (2, 1, 12)]
+    assert strong.outcomes[0].skipped == (3, 4)
+    alone = float(STEP.durations_s.sum())
+    update = float(STEP.durations_s[STEP.phases == Phase.UPDATE].sum())
+    assert strong[0].step_s == pytest.approx(2 * alone - update)
