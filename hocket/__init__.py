@@ -27,7 +27,17 @@ if TYPE_CHECKING:
         save_step,
     )
     from hocket.interop import load_timeline, save_timeline
-    from hocket.network import MeasuredReduction, Network, NetworkFile, Nodes, load_network, save_network
+    from hocket.network import (
+        ClusterFile,
+        MeasuredReduction,
+        Network,
+        NetworkFile,
+        Nodes,
+        load_cluster,
+        load_network,
+        save_cluster,
+        save_network,
+    )
     from hocket.offers import Offer, Rental, RentalRow, TrainingJob, load_offers, rent
     from hocket.predictor import Machines, Prediction, Predictions, predict
     from hocket.profiler import profile, watch
@@ -39,6 +49,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOME = {
+    "ClusterFile": "hocket.network",
     "FormatError": "hocket.errors",
     "HocketError": "hocket.errors",
     "Machines": "hocket.predictor",
@@ -67,6 +78,7 @@ _HOME = {
     "UnknownNameError": "hocket.errors",
     "clip_grad_norm_": "hocket.runtime.training.clip",
     "distribute": "hocket.tuner.distribute",
+    "load_cluster": "hocket.network",
     "load_network": "hocket.network",
     "load_offers": "hocket.offers",
     "load_plan": "hocket.graph",
@@ -77,6 +89,7 @@ _HOME = {
     "predict": "hocket.predictor",
     "profile": "hocket.profiler",
     "rent": "hocket.offers",
+    "save_cluster": "hocket.network",
     "save_network": "hocket.network",
     "save_plan": "hocket.graph",
     "save_step": "hocket.graph",
@@ -90,6 +103,7 @@ _PACKAGES = ("graph", "offers", "predictor", "profiler", "runtime")
 """The packages of what the reference names by its whole path."""
 
 __all__ = [
+    "ClusterFile",
     "FormatError",
     "HocketError",
     "Machines",
@@ -118,6 +132,7 @@ __all__ = [
     "UnknownNameError",
     "clip_grad_norm_",
     "distribute",
+    "load_cluster",
     "load_network",
     "load_offers",
     "load_plan",
@@ -128,6 +143,7 @@ __all__ = [
     "predict",
     "profile",
     "rent",
+    "save_cluster",
     "save_network",
     "save_plan",
     "save_step",

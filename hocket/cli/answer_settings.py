@@ -5,21 +5,13 @@ They stand above every table, and ``--json`` names as ``assumed`` those that nob
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
 
-from hocket.cli.network_options import check_fits, read_network, window_bytes
-from hocket.network import (
-    MeasuredReduction,
-    Network,
-    parse_bandwidth,
-    parse_duration,
-    parse_seconds_per_byte,
-)
-from hocket.text import duration_text, scaled_text
+from hocket.network import Network
+from hocket.text import scaled_text
 
 if TYPE_CHECKING:
     from hocket.graph import Plan, StepGraph
@@ -46,7 +38,6 @@ class AnswerSetting(NamedTuple):
 
 
 SYNCHRONOUS = AnswerSetting("mode", "sync", "mode sync", "always")
-_BY_SIZE = AnswerSetting("pattern", "ring or tree", "pattern ring or tree by size", DEFAULT)
 
 
 def is_given(context: typer.Context, option: str) -> bool:
@@ -90,80 +81,6 @@ def option_setting(
     return AnswerSetting(key or option, value, shown, GIVEN if is_given(context, option) else DEFAULT)
 
 
-def described_network(
-    context: typer.Context, workers: int, servers: int, **unless_given: str
-) -> tuple[Network, list[AnswerSetting]]:
-    """The network that a command's file and options describe, and where each of its numbers came from.
-
-    Given values go before the file, and the file before ``unless_given``. A measured all-reduce holds on
-    the measured network only: where an option changes that one, all-reduces cost what follows from options.
-    """
-    given: dict[str, Any] = context.params
-    path: Path | None = given.get("network_file")
-    file = None if path is None else read_network(path)
-    base = (
-        Network(num_workers=workers, num_servers=servers) if file is None else file.network(workers, servers)
-    )
-    origin = DEFAULT if file is None else f"measured, {path}" if file.host is not None else str(path)
-    settings, values = [], {}
-    for option, key, parse, shown in (
-        ("bandwidth", "bandwidth_bps", parse_bandwidth, _bandwidth_shown),
-        ("latency", "startup_s", parse_duration, lambda s: f"startup {duration_text(s)}"),
-        ("parse_beta", "parse_s", parse_duration, lambda s: f"parsing {duration_text(s)} a message"),
-        (
-            *("parse_alpha", "parse_s_per_byte", parse_seconds_per_byte),
-            lambda s: f"{duration_text(s)} a byte",
-        ),
-    ):
-        text = given.get(option)
-        if text is None and file is None:
-            text, source = unless_given.get(option), DEFAULT
-        else:
-            source = origin if text is None else GIVEN
-        values[key] = getattr(base, key) if text is None else parse(text)
-        if source == str(path) and not values[key]:
-            source = DEFAULT  # a file by hand names what it wants other than 0
-        settings.append(AnswerSetting(key, values[key], shown(values[key]), source))
-    changed = any(
-        given.get(option) is not None for option in ("bandwidth", "latency", "parse_alpha", "parse_beta")
-    )
-    network = Network(
-        num_workers=workers,
-        num_servers=servers,
-        **values,
-        pattern=given.get("pattern"),
-        reduction=None if changed else base.reduction,
-        window_bytes=window_bytes(given.get("window")),
-    )
-    if path is not None and file is not None:
-        check_fits(path, file, _used_fits(given, network))
-    return network, [*settings, _reduction_setting(network, origin)]
-
-
-def _used_fits(given: Mapping[str, Any], network: Network) -> list[str]:
-    """The fits of a network's file that stand behind ``network``, options having replaced the others."""
-    used = ["allreduce"] if network.reduction is not None and network.pattern is None else []
-    for fit, names in (("transfer", ("bandwidth", "latency")), ("parse", ("parse_alpha", "parse_beta"))):
-        if any(given.get(name) is None for name in names):
-            used.append(fit)
-    return used
-
-
-def _bandwidth_shown(bits_per_second: float) -> str:
-    return f"bandwidth {scaled_text(bits_per_second, 'bit/s')}"
-
-
-def _reduction_setting(network: Network, origin: str) -> AnswerSetting:
-    """The settings that the cost of an all-reduce follows from."""
-    if network.pattern is not None:
-        return AnswerSetting("pattern", network.pattern, f"pattern {network.pattern}", GIVEN)
-    measured: MeasuredReduction | None = network.reduction
-    if measured is not None:
-        text = f"all-reduces as timed between {measured.workers} workers"
-        return AnswerSetting("pattern", "measured", text, origin)
-    return _BY_SIZE
-
-
 def plan_setting(context: typer.Context, policy: str | None, plan: Plan | None) -> AnswerSetting:
     """The order of transfers: a plan's file, or a policy."""
     if plan is not None:
@@ -184,25 +101,6 @@ def window_setting(context: typer.Context, size_bytes: float) -> AnswerSetting:
     """The window between workers and servers."""
     text = f"window {scaled_text(size_bytes, 'B')}" if size_bytes else "window off"
     return option_setting(context, "window", size_bytes, text, "window_bytes")
-
-
-def as_reduced(settings: Sequence[AnswerSetting], seen: Iterable[Network]) -> list[AnswerSetting]:
-    """``settings`` of a network, with how all-reduces run on those that machines make of it.
-
-    Between racks they run in a ring, and what they were measured to cost holds on the measured links only.
-    """
-    described = next(setting for setting in settings if setting.key == "pattern")
-    if described.source == GIVEN:
-        return list(settings)
-    patterns: dict[AnswerSetting, None] = {}
-    for network in seen:
-        if network.pattern is not None:
-            patterns[AnswerSetting("pattern", network.pattern, f"pattern {network.pattern}", "--racks")] = (
-                None
-            )
-        else:
-            patterns[described if network.reduction is not None else _BY_SIZE] = None
-    return [setting for setting in settings if setting is not described] + list(patterns)
 
 
 def applying(settings: Sequence[AnswerSetting], architecture: str) -> list[AnswerSetting]:

@@ -13,12 +13,13 @@ from hocket.cli.answer_settings import GIVEN, AnswerSetting, applying, is_given
 _SAID_OTHERWISE = frozenset(
     {"architecture", "mode", "policy", "plan", "workers", "servers", "window", "pattern", "network_file"}
     | {"bandwidth", "latency", "parse_alpha", "parse_beta", "model", "batch_size"}
+    | {"cluster", "intra_bandwidth", "intra_latency"}
 )
 # Options that decide no answer, but where it is computed, written, shown, and compared with what.
 _BESIDE_ANSWERS = frozenset(
     {"step", "output", "report", "plot", "timeline", "measured", "engine", "json", "wide"}
 )
-_FILES = {"network_file": "network", "plan": "plan"}
+_FILES = {"network_file": "network", "plan": "plan", "cluster": "cluster"}
 
 
 def other_options(context: typer.Context, settings: Sequence[AnswerSetting]) -> list[AnswerSetting]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated
 
 from hocket.cli.name_options import complete_pattern
+from hocket.cli.node_options import GpuNodeOptions
 from hocket.cli.panels import NETWORK, option
 from hocket.cli.printing import note, warn
 from hocket.errors import HocketError
@@ -46,8 +47,8 @@ class LinkOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class NetworkOptions(LinkOptions):
-    """Options for a network, with how receivers parse, and how transfers and all-reduces run on it."""
+class NetworkOptions(GpuNodeOptions, LinkOptions):
+    """Options for a network: nodes of several GPUs, parsing, and how transfers and all-reduces run on it."""
 
     parse_alpha: Annotated[
         str | None,

@@ -10,6 +10,7 @@ from hocket.cli.network_options import NetworkOptions
 from hocket.cli.panels import NETWORK, WORKERS, option
 
 if TYPE_CHECKING:
+    from hocket.network import Network
     from hocket.predictor import Machines
 
 _NUMBERS = {"panel": WORKERS, "metavar": "LIST"}
@@ -114,7 +115,11 @@ class PredictNetwork(NetworkOptions):
     racks: Annotated[
         int,
         option(
-            "--racks", panel=NETWORK, rare=True, metavar="N", help="Machines are spread evenly over so many."
+            "--racks",
+            panel=NETWORK,
+            rare=True,
+            metavar="N",
+            help="Machines are spread evenly over so many.",
         ),
     ] = 1
     oversubscription: Annotated[
@@ -138,16 +143,18 @@ class PredictNetwork(NetworkOptions):
         ),
     ] = 0.0
 
-    def machines(self, workers: PredictWorkers) -> Machines:
-        """The machines that these options and those of workers describe."""
+    def machines(self, workers: PredictWorkers, network: Network) -> Machines:
+        """The machines that these options and those of workers describe; racks of nodes are the network's."""
         from hocket.predictor import Machines
 
+        nodes = network.nodes
+        of_nodes = nodes is not None and nodes.per_rack is not None
         return Machines(
             speeds=(1.0,) if workers.speed is None else speeds(workers.speed),
             worker_bps=bandwidths(self.worker_bandwidth, "worker bandwidth"),
             server_bps=bandwidths(self.server_bandwidth, "server bandwidth"),
             racks=self.racks,
-            oversubscription=self.oversubscription,
+            oversubscription=1.0 if of_nodes else self.oversubscription,
             background=self.background,
             backup=workers.backup,
             spread=workers.spread,

@@ -16,7 +16,11 @@ from hocket.document import check_output
 if TYPE_CHECKING:
     from hocket.columns import Column
 
-NETWORK_OPTIONS = ("network_file", "bandwidth", "latency", "parse_alpha", "parse_beta", "pattern")
+NETWORK_OPTIONS = (
+    *("network_file", "bandwidth", "latency", "parse_alpha", "parse_beta", "pattern"),
+    *("cluster", "gpus_per_node", "intra_bandwidth", "nics_per_node", "intra_latency", "in_switch"),
+    "machines_per_rack",
+)
 """Parameters that describe a network, which the next command is to have as well."""
 
 MORE = "--wide shows all columns"
@@ -82,6 +86,8 @@ def command_line(
     given = {
         name: context.params[name] for name in like if name in context.params and is_given(context, name)
     }
+    if "machines_per_rack" in given and is_given(context, "oversubscription"):
+        given["oversubscription"] = context.params["oversubscription"]
     found = list(words)
     for name, value in {**given, **options}.items():
         if value is not None:

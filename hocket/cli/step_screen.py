@@ -77,8 +77,10 @@ def train_command(context: typer.Context, graph: StepGraph, plan: Plan, network:
         if not plan.pushes:
             options["mode"] = "inference"
     else:
-        options |= {"nnodes": network.num_workers, "nproc-per-node": 1}
-        if network.num_workers > 1:
+        gpus = 1 if network.nodes is None else network.nodes.gpus
+        machines = -(-network.num_workers // gpus)
+        options |= {"nnodes": machines, "nproc-per-node": min(gpus, network.num_workers)}
+        if machines > 1:
             options |= {"node-rank": "K", "master-addr": "HOST"}
     script = " train.py  # your script, which calls hocket.distribute"
     return command_line(context, "hocket", "train", like=(), **options) + script

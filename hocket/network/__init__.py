@@ -1,5 +1,6 @@
 """Links, how they are shared, their file, and quantities with units."""
 
+from hocket.network.cluster_file import ClusterFile, load_cluster, save_cluster
 from hocket.network.collectives import (
     choose_pattern,
     collective_cost,
@@ -27,6 +28,7 @@ from hocket.network.units import parse_bandwidth, parse_bytes, parse_duration, p
 
 __all__ = [
     "PATTERNS",
+    "ClusterFile",
     "CollectiveCost",
     "MeasuredReduction",
     "Network",
@@ -43,6 +45,7 @@ __all__ = [
     "fair_share_bps",
     "half_costs",
     "halves_s",
+    "load_cluster",
     "load_network",
     "number_s",
     "parse_bandwidth",
@@ -52,6 +55,7 @@ __all__ = [
     "patterns_of",
     "pipelined_s",
     "reduction_s",
+    "save_cluster",
     "save_network",
     "window_cuts",
 ]

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
-import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -15,10 +13,10 @@ from hocket.errors import FormatError, HocketError
 from hocket.network.link import MeasuredReduction, Network
 from hocket.network.ranges import MOST_STARTUP_S
 from hocket.network.units import LEAST_BPS, MOST_BPS, MOST_S_PER_BYTE
+from hocket.network.unknown_keys import say_ignored
 from hocket.notebook import ObjectSummary, Summarized
 
 NETWORK_FORMAT = "hocket.network/1"
-_SHOWN, _LONGEST = 5, 60  # of unknown keys: how many are named, and how much of each
 
 # The ranges are Network's and MeasuredReduction's; here they let a refusal name the field.
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=MOST_STARTUP_S)]
@@ -176,35 +174,13 @@ def load_network(path: str | Path, note: Callable[[str], None] | None = None) ->
     """
     plain = read_document(path)
     document = convert_document(plain, _Document, str(path), NETWORK_FORMAT)
-    if ignored := list(_unknown_keys(plain, _Document, "")):
-        more = f", and {len(ignored) - _SHOWN} more" if len(ignored) > _SHOWN else ""
-        which = f"{', '.join(ignored[:_SHOWN])}{more} {'is' if len(ignored) == 1 else 'are'} ignored"
-        line = f"{path}: {which}; {NETWORK_FORMAT} has {', '.join(_Document.__struct_fields__)}"
-        if note is None:
-            warnings.warn(line, stacklevel=2)
-        else:
-            note(line)
+    say_ignored(plain, _Document, str(path), NETWORK_FORMAT, note)
     file = NetworkFile(**{name: getattr(document, name) for name in NetworkFile.__struct_fields__})
     try:
         file.network()
     except HocketError as error:
         raise FormatError(str(path), "", str(error)) from None
     return file
-
-
-def _unknown_keys(value: dict[str, Any], of: type[msgspec.Struct], place: str) -> Iterator[str]:
-    """Each key in ``value`` that ``of`` has not, with its place and the one that was probably meant."""
-    fields = {field.name: field.type for field in msgspec.structs.fields(of)}
-    for key, inner in value.items():
-        if key not in fields:
-            name = repr(place + key)[:_LONGEST]
-            near = difflib.get_close_matches(key[:_LONGEST], list(fields), n=1)
-            yield f"{name} (did you mean '{near[0]}'?)" if near else name
-            continue
-        of_key = (fields[key], *get_args(fields[key]))
-        for nested in (type_ for type_ in of_key if hasattr(type_, "__struct_fields__")):
-            for item in inner if isinstance(inner, list) else [inner] if isinstance(inner, dict) else []:
-                yield from _unknown_keys(item, nested, f"{place}{key}.")
 
 
 def save_network(file: NetworkFile, path: str | Path) -> None:

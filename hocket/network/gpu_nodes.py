@@ -10,6 +10,7 @@ from hocket.notebook import ObjectSummary, Summarized
 from hocket.text import counted, duration_text, scaled_text
 
 MOST_GPUS, MOST_NICS, MOST_IN_A_RACK = 1024, 64, 1_000_000
+MOST_OVERSUBSCRIPTION = 1e6
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
@@ -134,7 +135,11 @@ def _check_count(value: int, what: str, most: int) -> None:
 
 
 def _check_oversubscription(value: float, per_rack: int | None) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 1.0 <= value <= 1e6:
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, int | float)
+        or not 1.0 <= value <= MOST_OVERSUBSCRIPTION
+    ):
         raise HocketError(f"oversubscription {value!r} is not between 1 (none) and 1e6; give e.g. 4")
     if value != 1.0 and per_rack is None:
         raise HocketError(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from hocket.datasheets import device_name
 from hocket.errors import HocketError
-from hocket.network.link import MOST_STARTUP_S, check_bandwidth, check_cost
+from hocket.network.ranges import MOST_STARTUP_S, check_bandwidth, check_cost
 from hocket.notebook import ObjectSummary, Summarized
 from hocket.text import counted, scaled_text
 

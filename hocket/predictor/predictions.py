@@ -135,4 +135,5 @@ def setup_line(graph: StepGraph, network: Network, row: Prediction) -> str:
     exchange = "parameter servers" if row.architecture == "ps" else "all-reduce"
     bandwidth = f"{scaled_text(network.bandwidth_bps, 'bit/s')}, startup {duration_text(network.startup_s)}"
     said = [f"{mode}, {exchange}", row.policy, f"batches of {graph.batch_size}", f"interfaces of {bandwidth}"]
+    said += [] if network.nodes is None else [network.nodes.text]
     return " · ".join([*said, *([graph.caveat] if graph.caveat else [])])

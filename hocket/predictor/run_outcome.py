@@ -15,6 +15,7 @@ import numpy as np
 
 from hocket.errors import HocketError
 from hocket.graph.csr import Indices
+from hocket.predictor.equal_workers import are_equal, equal_step_times
 from hocket.predictor.kernel_run import run_steps
 from hocket.predictor.prepared import Prepared
 from hocket.predictor.usage import Usage, of_reductions, of_servers
@@ -86,6 +87,9 @@ def _throughput(examples: int, step_s: float) -> float:
 def _ends(prepared: Prepared, seed: int, steps: int, watch: Indices) -> tuple[Floats, Indices, int]:
     """Ends of steps, whose each is (-1: all workers'), and how many events that took."""
     request, network = prepared.request, prepared.network
+    if are_equal(prepared):
+        seconds, events = equal_step_times(prepared, steps - request.skip, watch)
+        return np.concatenate([np.zeros(request.skip), np.cumsum(seconds)]), np.full(steps, -1), events
     if prepared.step is None:
         runs = StepRuns(
             prepared.lowered,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -49,6 +50,21 @@ def lower(graph: StepGraph, plan: Plan, network: Network) -> Lowered:
         return lower_allreduce_step(allreduce_step(cut, network), cut_plan, network.num_workers)
     step = server_step(cut, network, overlapping=plan.barrier == "parameter")
     return lower_server_step(step, cut_plan, network.num_workers)
+
+
+def lower_for_one(graph: StepGraph, plan: Plan, network: Network) -> Lowered:
+    """As :func:`lower`, of an all-reduce plan: a single worker, whose reductions cost what all cost.
+
+    Raises
+    ------
+    FormatError, HocketError
+        As :func:`lower`.
+    """
+    check_plan(plan, graph)
+    check_exchange(network, plan.architecture)
+    cut, cut_plan = slice_step(graph, plan)
+    lowered = lower_allreduce_step(allreduce_step(cut, network), cut_plan, 1)
+    return dataclasses.replace(lowered, network=dataclasses.replace(network, num_workers=1))
 
 
 @dataclass(frozen=True)

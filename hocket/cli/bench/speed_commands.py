@@ -10,7 +10,6 @@ import typer
 from hocket.cli import options
 from hocket.cli.answer_settings import (
     assumed,
-    described_network,
     heading,
     option_setting,
     step_settings,
@@ -18,6 +17,7 @@ from hocket.cli.answer_settings import (
 from hocket.cli.list_options import counts
 from hocket.cli.name_options import complete_policy, lowercase
 from hocket.cli.network_options import LinkOptions
+from hocket.cli.network_settings import described_network
 from hocket.cli.option_groups import grouped
 from hocket.cli.panels import BENCHMARK, PLANNING, WORKERS, option
 from hocket.cli.printing import print_json, print_table, progress

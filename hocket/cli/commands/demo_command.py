@@ -10,11 +10,12 @@ import msgspec
 import typer
 
 from hocket.cli import options
-from hocket.cli.answer_settings import assumptions, described_network, step_settings
+from hocket.cli.answer_settings import assumptions, step_settings
 from hocket.cli.commands.profile_command import measured_step
 from hocket.cli.given_options import other_options
 from hocket.cli.name_options import complete_model, lowercase
 from hocket.cli.network_options import LinkOptions
+from hocket.cli.network_settings import described_network
 from hocket.cli.option_groups import grouped
 from hocket.cli.panels import NETWORK, OUTPUT, PROFILE, option
 from hocket.cli.planning_options import Budget

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hocket.cli import options
-from hocket.cli.answer_settings import applying, described_network, heading
+from hocket.cli.answer_settings import applying, heading
 from hocket.cli.network_options import LinkOptions
+from hocket.cli.network_settings import described_network
 from hocket.cli.option_groups import grouped
 from hocket.cli.panels import GENERAL, OUTPUT, PLANNING, WORKERS, option
 from hocket.cli.printing import note, progress

@@ -16,12 +16,12 @@ from hocket.cli.answer_settings import (
     architecture_setting,
     assumptions,
     caution,
-    described_network,
     option_setting,
     step_settings,
 )
 from hocket.cli.given_options import other_options
 from hocket.cli.network_options import NetworkOptions
+from hocket.cli.network_settings import described_network, link_text
 from hocket.cli.option_groups import grouped
 from hocket.cli.panels import OUTPUT, option
 from hocket.cli.planning_options import PolicyPlanningOptions
@@ -37,7 +37,7 @@ from hocket.cli.step_screen import (
     train_command,
 )
 from hocket.errors import HocketError
-from hocket.text import counted, scaled_text
+from hocket.text import counted
 
 if TYPE_CHECKING:
     from hocket.graph import Plan
@@ -84,10 +84,10 @@ def plan(
     exchange = architecture_setting(context, policy)
     options.check_servers(machines.servers, architecture_of(policy, exchange.value))
     num_workers = machines.num_workers(exchange.value)
-    network, of_network = described_network(context, num_workers, machines.servers)
-    if output is not None:
-        check_writable(output, *options.inputs(step, net.network_file))
     measured = load_step(step)
+    network, of_network = described_network(context, num_workers, machines.servers, measured.device)
+    if output is not None:
+        check_writable(output, *options.inputs(step, net.network_file, net.cluster))
     graph = clipped_for(measured, exchange.value) if planning.clip else measured
     planned = planned_by(graph, network, policy, exchange.value, planning, seed)
     with progress("simulating") as report:
@@ -97,7 +97,7 @@ def plan(
     settings += [*step_settings(context, network), *of_network]
     settings += other_options(context, settings)
     rows = beside_usual(context, graph, network, row, iterations=20)
-    where = on_workers(row, scaled_text(network.bandwidth_bps, "bit/s"), clip=planning.clip)
+    where = on_workers(row, link_text(network), clip=planning.clip)
     answered = [
         result_verdict(row, usual_row(rows), where),
         *clipping_answer(context, measured, network, rows),

@@ -13,12 +13,10 @@ from hocket.cli.answer_settings import (
     AnswerSetting,
     applying,
     architecture_setting,
-    as_reduced,
     assumed,
     assumptions,
     caution,
     caveat_setting,
-    described_network,
     is_given,
     option_setting,
     plan_setting,
@@ -27,6 +25,7 @@ from hocket.cli.answer_settings import (
 from hocket.cli.given_options import given, other_options
 from hocket.cli.list_options import counts
 from hocket.cli.network_options import window_bytes
+from hocket.cli.network_settings import as_reduced, described_network, link_text
 from hocket.cli.option_groups import grouped
 from hocket.cli.predict_machines import PredictNetwork, PredictWorkers
 from hocket.cli.predict_options import PredictOutput, PredictPlanning, PredictSimulation
@@ -65,9 +64,9 @@ def predict(
 
     output.check()
     num_workers, num_servers = _configurations(machines, simulation.repeats)
-    network, of_network = described_network(context, 1, 1)
-    output.check_files(options.inputs(step, planning.plan, net.network_file, output.measured))
+    output.check_files(options.inputs(step, planning.plan, net.network_file, net.cluster, output.measured))
     graph = load_step(step)
+    network, of_network = described_network(context, 1, 1, graph.device)
     schedule = _given_plan(graph, planning)
     exchange = architecture_setting(context, planning.policy, schedule)
     on_servers = exchange.value == "ps"
@@ -75,7 +74,7 @@ def predict(
         raise HocketError(f"servers '{machines.servers}': all-reduce has none to choose; leave them out")
     asked = {(w, m if on_servers else 0) for w in num_workers for m in num_servers}
     points = [] if output.measured is None else load_points(output.measured, asked)
-    described = net.machines(machines)
+    described = net.machines(machines, network)
     request: dict[str, Any] = {
         "mode": planning.mode,
         "architecture": exchange.value,
@@ -109,8 +108,9 @@ def predict(
         _print_json(context, rows, settings, exchange.value)
     else:
         assumed = assumptions(graph, applying(settings, exchange.value))
-        said = f"{assumed}; each worker: one device, a link of its own"
-        at = scaled_text(network.bandwidth_bps, "bit/s") + (", clipped by norm" if planning.clip else "")
+        each = "one device, a link of its own" if network.nodes is None else "one GPU"
+        said = f"{assumed}; each worker: {each}"
+        at = link_text(network) + (", clipped by norm" if planning.clip else "")
         answered = [*map(capitalized, verdicts(rows, at))]
         if planning.clip:
             answered.append(_beside_clipped(graph, network, request, rows))
@@ -119,6 +119,8 @@ def predict(
         _show(context, rows, points, said, [*answered, *caution(graph)], also, following)
     if idle is not None:
         note(idle)
+    if (partly := _partly_filled(network, num_workers)) is not None:
+        note(partly)
     errors = [f"{error.model} {error.mean:.1%}" for error in model_errors(rows, points)]
     if errors:
         note(
@@ -207,6 +209,22 @@ def _beside_clipped(
     best = max(unclipped, key=lambda row: row.throughput)
     said += f" and unclipped {rate_text(unclipped[0].throughput)}"
     return f"{said}; unclipped at best {rate_text(best.throughput)} ({best.policy}, whole reductions)"
+
+
+def _partly_filled(network: Network, num_workers: Sequence[int]) -> str | None:
+    """A note on numbers of workers that leave GPUs of the last of several nodes idle; None without any."""
+    from hocket.predictor.prediction_notes import workers_text
+
+    nodes = network.nodes
+    if nodes is None:
+        return None
+    partly = sorted(count for count in num_workers if count > nodes.gpus and count % nodes.gpus)
+    if not partly:
+        return None
+    return (
+        f"{workers_text(partly)}: the last node is filled in part, and only the NICs near its GPUs are used;"
+        f" ask for whole nodes, multiples of {nodes.gpus}"
+    )
 
 
 _CROWDED, _CROWDED_LIMIT = 1.5, 1.1

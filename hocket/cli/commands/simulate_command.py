@@ -18,12 +18,12 @@ from hocket.cli.answer_settings import (
     assumptions,
     caution,
     caveat_setting,
-    described_network,
     plan_setting,
     step_settings,
 )
 from hocket.cli.given_options import given, other_options
 from hocket.cli.network_options import NetworkOptions
+from hocket.cli.network_settings import described_network, link_text
 from hocket.cli.option_groups import grouped
 from hocket.cli.panels import OUTPUT, option
 from hocket.cli.planning_options import PlanOrPlanningOptions
@@ -40,7 +40,6 @@ from hocket.cli.step_screen import (
     train_command,
 )
 from hocket.errors import HocketError
-from hocket.text import scaled_text
 
 if TYPE_CHECKING:
     from hocket.graph import Plan, StepGraph
@@ -84,12 +83,12 @@ def simulate(
     if policy is not None and plan is not None:
         raise HocketError("a simulation takes either --policy NAME or --plan FILE; leave one of them out")
     if timeline is not None:
-        options.check_beside_result(timeline, *options.inputs(step, plan, net.network_file))
+        options.check_beside_result(timeline, *options.inputs(step, plan, net.network_file, net.cluster))
     schedule = None if plan is None else load_plan(plan)
     exchange = architecture_setting(context, policy, schedule)
     num_workers = machines.num_workers(exchange.value)
-    network, of_network = described_network(context, num_workers, machines.servers)
     measured = load_step(step)
+    network, of_network = described_network(context, num_workers, machines.servers, measured.device)
     graph = clipped_for(measured, exchange.value) if planning.clip else measured
     if schedule is not None:
         planned = _given_plan(graph, network, schedule, planning)
@@ -124,7 +123,7 @@ def simulate(
         print_json({**msgspec.to_builtins(row), **made, **asked_for})
         return
     rows = beside_usual(context, graph, network, row, simulation.iterations)
-    where = on_workers(row, scaled_text(network.bandwidth_bps, "bit/s"), clip=planning.clip)
+    where = on_workers(row, link_text(network), clip=planning.clip)
     show(
         [
             result_verdict(row, usual_row(rows), where),

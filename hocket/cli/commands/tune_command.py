@@ -18,18 +18,18 @@ from hocket.cli.answer_settings import (
     assumptions,
     caution,
     caveat_setting,
-    described_network,
     step_settings,
 )
 from hocket.cli.given_options import given, other_options
 from hocket.cli.network_options import NetworkOptions
+from hocket.cli.network_settings import described_network, link_text
 from hocket.cli.option_groups import grouped
 from hocket.cli.panels import OUTPUT, option
 from hocket.cli.planning_options import PlanningOptions
 from hocket.cli.printing import note, print_json, progress
 from hocket.cli.screen import NETWORK_OPTIONS, command_line, show
 from hocket.cli.step_screen import halves_remark, measured_gains, remarks_on, step_sheet, train_command
-from hocket.text import capitalized, counted, scaled_text
+from hocket.text import capitalized, counted
 
 if TYPE_CHECKING:
     from hocket.network import Network
@@ -97,9 +97,9 @@ def tune(
     out.check()
     exchange = architecture_setting(context, None)
     options.check_servers(machines.servers, exchange.value)
-    network, of_network = described_network(context, machines.workers, machines.servers)
-    written, report = out.plan_file(step, options.inputs(step, net.network_file)), out.report
     graph = load_step(step)
+    network, of_network = described_network(context, machines.workers, machines.servers, graph.device)
+    written, report = out.plan_file(step, options.inputs(step, net.network_file, net.cluster)), out.report
     with progress("tuning") as tell:
         found = run(
             graph,
@@ -139,7 +139,7 @@ def tune(
             }
         )
     else:
-        where = on_workers(best, scaled_text(network.bandwidth_bps, "bit/s"), clip=planning.clip)
+        where = on_workers(best, link_text(network), clip=planning.clip)
         beside = [capitalized(clipping_verdict(found.ranked, found.unclipped))] if planning.clip else []
         show(
             [capitalized(ranking_verdict(found.ranked, where, found.alike_s)), *beside, *caution(graph)],

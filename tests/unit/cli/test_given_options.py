@@ -108,9 +108,26 @@ DECIDING = {
         ("--seed 3", "seed 3", "--policy tac"),
     ],
 }
+for _command, _with in {
+    "predict": ALL_REDUCE,
+    "tune": FEW,
+    "simulate": "--policy ddp --iterations 3",
+    "plan": "--policy ddp",
+}.items():
+    _pairs = f"{_with} --gpus-per-node 2 --intra-bandwidth 1GB/s"
+    DECIDING[_command] += [
+        ("--gpus-per-node 2", "2 GPUs a node", f"{_with} --intra-bandwidth 1GB/s"),
+        ("--intra-bandwidth 1GB/s", "1 GB/s inside", f"{_with} --gpus-per-node 2"),
+        ("--nics-per-node 2", "2 NICs a node", _with),
+        ("--intra-latency 1us", "startup inside 1 µs", _pairs),
+        ("--in-switch", "switches inside sum up", _pairs),
+        ("--machines-per-rack 1", "1 machine a rack", _with),
+        ("--oversubscription 2", "oversubscription 2", f"{_with} --machines-per-rack 2"),
+    ]
+
 # A file is named as the source of what it says. Columns of the table are the numbers of machines of a
 # prediction. The rest decides what is written, printed or compared with, and where it is computed.
-ELSEWHERE = {"--network", "--plan"}
+ELSEWHERE = {"--network", "--cluster", "--plan"}
 OF_OUTPUT = {"--output", "--report", "--timeline", "--plot", "--measured", "--engine", "--wide", "--json"}
 OF_OUTPUT |= {"--help", "--help-all", "--quiet", "--verbose"}
 COLUMNS = {"predict": {"--workers", "--servers"}}

@@ -1,0 +1,143 @@
+"""The network that a command's options and files describe, and where each of its figures came from."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from hocket.cli.answer_settings import DEFAULT, GIVEN, AnswerSetting
+from hocket.cli.network_options import check_fits, read_network, window_bytes
+from hocket.cli.node_settings import described_nodes, read_cluster
+from hocket.network import (
+    MeasuredReduction,
+    Network,
+    parse_bandwidth,
+    parse_duration,
+    parse_seconds_per_byte,
+)
+from hocket.text import counted, duration_text, scaled_text
+
+_BY_SIZE = AnswerSetting("pattern", "ring or tree", "pattern ring or tree by size", DEFAULT)
+_BETWEEN_RACKS = AnswerSetting("pattern", "ring", "pattern ring", "between racks")
+
+
+def described_network(
+    context: typer.Context, workers: int, servers: int, device: str = "", **unless_given: str
+) -> tuple[Network, list[AnswerSetting]]:
+    """The network that a command's files and options describe, and where each of its numbers came from.
+
+    Given values go before the file, and the file before ``unless_given``. A measured all-reduce holds on
+    the measured network only: where an option changes that one, all-reduces cost what follows from options.
+    ``device``: that of the step, for what its datasheet says of the inside of a node.
+    """
+    given: dict[str, Any] = context.params
+    cluster = read_cluster(given)
+    nodes, of_nodes = described_nodes(context, cluster, device)
+    file = None if given.get("network_file") is None else read_network(given["network_file"])
+    path: Path | None = given.get("network_file") if cluster is None else given["cluster"]
+    base = Network(num_workers=workers, num_servers=servers)
+    if cluster is not None:
+        base = dataclasses.replace(cluster.network(workers), num_servers=servers)
+    elif file is not None:
+        base = file.network(workers, servers)
+    measured = file is not None and file.host is not None
+    origin = DEFAULT if path is None else f"measured, {path}" if measured else str(path)
+    settings, values = [], {}
+    for option, key, parse, shown in (
+        ("bandwidth", "bandwidth_bps", parse_bandwidth, _bandwidth_shown),
+        ("latency", "startup_s", parse_duration, lambda s: f"startup {duration_text(s)}"),
+        ("parse_beta", "parse_s", parse_duration, lambda s: f"parsing {duration_text(s)} a message"),
+        (
+            *("parse_alpha", "parse_s_per_byte", parse_seconds_per_byte),
+            lambda s: f"{duration_text(s)} a byte",
+        ),
+    ):
+        text = given.get(option)
+        if text is None and path is None:
+            text, source = unless_given.get(option), DEFAULT
+        else:
+            source = origin if text is None else GIVEN
+        values[key] = getattr(base, key) if text is None else parse(text)
+        if source == str(path) and not values[key]:
+            source = DEFAULT  # a file by hand names what it wants other than 0
+        settings.append(AnswerSetting(key, values[key], shown(values[key]), source))
+    changed = any(
+        given.get(option) is not None for option in ("bandwidth", "latency", "parse_alpha", "parse_beta")
+    )
+    network = Network(
+        num_workers=workers,
+        num_servers=servers,
+        **values,
+        pattern=given.get("pattern"),
+        reduction=None if changed or nodes is not None else base.reduction,
+        window_bytes=window_bytes(given.get("window")),
+        nodes=nodes,
+    )
+    if path is not None and file is not None:
+        check_fits(path, file, _used_fits(given, network))
+    return network, [*settings, *of_nodes, _reduction_setting(network, origin)]
+
+
+def _used_fits(given: Mapping[str, Any], network: Network) -> list[str]:
+    """The fits of a network's file that stand behind ``network``, options having replaced the others."""
+    used = ["allreduce"] if network.reduction is not None and network.pattern is None else []
+    for fit, names in (("transfer", ("bandwidth", "latency")), ("parse", ("parse_alpha", "parse_beta"))):
+        if any(given.get(name) is None for name in names):
+            used.append(fit)
+    return used
+
+
+def _bandwidth_shown(bits_per_second: float) -> str:
+    return f"bandwidth {scaled_text(bits_per_second, 'bit/s')}"
+
+
+def _reduction_setting(network: Network, origin: str) -> AnswerSetting:
+    """The settings that the cost of an all-reduce follows from."""
+    if network.pattern is not None:
+        return AnswerSetting("pattern", network.pattern, f"pattern {network.pattern}", GIVEN)
+    if _in_racks(network):
+        return _BETWEEN_RACKS
+    measured: MeasuredReduction | None = network.reduction
+    if measured is not None:
+        text = f"all-reduces as timed between {measured.workers} workers"
+        return AnswerSetting("pattern", "measured", text, origin)
+    return _BY_SIZE
+
+
+def as_reduced(settings: Sequence[AnswerSetting], seen: Iterable[Network]) -> list[AnswerSetting]:
+    """``settings`` of a network, with how all-reduces run on those that machines make of it.
+
+    Between racks they run in a ring, and what they were measured to cost holds on the measured links only.
+    """
+    described = next(setting for setting in settings if setting.key == "pattern")
+    if described.source == GIVEN:
+        return list(settings)
+    patterns: dict[AnswerSetting, None] = {}
+    for network in seen:
+        if network.pattern is None and _in_racks(network):
+            patterns[_BETWEEN_RACKS] = None
+        elif network.pattern is not None:
+            patterns[AnswerSetting("pattern", network.pattern, f"pattern {network.pattern}", "--racks")] = (
+                None
+            )
+        else:
+            patterns[described if network.reduction is not None else _BY_SIZE] = None
+    return [setting for setting in settings if setting is not described] + list(patterns)
+
+
+def _in_racks(network: Network) -> bool:
+    """Tell whether the nodes of these workers are in several racks."""
+    return network.nodes is not None and network.nodes.racks(network.num_workers) > 1
+
+
+def link_text(network: Network) -> str:
+    """The rate out of a machine, in a few words: ``10 Gbit/s``, ``8 x 400 Gbit/s for 8 GPUs``."""
+    rate, nodes = scaled_text(network.bandwidth_bps, "bit/s"), network.nodes
+    if nodes is None or (nodes.gpus == 1 and nodes.nics == 1):
+        return rate
+    out = rate if nodes.nics == 1 else f"{nodes.nics} x {rate}"
+    return f"{out} for {counted(nodes.gpus, 'GPU')}"
