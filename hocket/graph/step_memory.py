@@ -28,15 +28,32 @@ _MOST_EXAMPLES = 2**31
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryMoment:
-    """A moment of a step that may be the one of most memory."""
+    """A moment of a step that may be the one of most memory.
+
+    Attributes
+    ----------
+    phase
+        The part of the step that it is in: "forward", "backward" or "update".
+    gradients_bytes
+        Gradients of parameters that are there.
+    fixed_bytes
+        Other tensors that come and go, as large for any batch; in an update, the optimizer's.
+    bytes_per_example
+        Other tensors that come and go, for each example: activations, their gradients, the batch.
+
+    Examples
+    --------
+    >>> import hocket
+    >>> hocket.MemoryMoment(
+    ...     phase="forward", gradients_bytes=0.0, fixed_bytes=0.0, bytes_per_example=1e6
+    ... ).bytes_per_example
+    1000000.0
+    """
 
     phase: Literal["forward", "backward", "update"]
     gradients_bytes: float
-    """Gradients of parameters that are there."""
     fixed_bytes: float
-    """Other tensors that come and go, as large for any batch; in an update, the optimizer's."""
     bytes_per_example: float
-    """Other tensors that come and go, for each example: activations, their gradients, the batch."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +76,19 @@ class MemoryNeed:
         Buckets of gradients, or parameters and gradients that are gathered for a while; 0 for one worker.
     overhead_bytes
         Assumed: 1 GB for the driver's context, libraries and workspaces, and 5% of what comes and goes.
+
+    Examples
+    --------
+    >>> import hocket
+    >>> moment = hocket.MemoryMoment(
+    ...     phase="forward", gradients_bytes=0.0, fixed_bytes=0.0, bytes_per_example=1e9)
+    >>> need = hocket.StepMemory(
+    ...     batch_size=2, parameters_bytes=3e9, gradients_bytes=3e9, optimizer_bytes=6e9, moments=(moment,)
+    ... ).needed()
+    >>> print(need)
+    parameters 3, optimizer 6, activations 2, overhead 1.1 assumed
+    >>> need.total_bytes / 1e9
+    12.1
     """
 
     batch_size: int
@@ -84,8 +114,8 @@ class MemoryNeed:
             yield name, getattr(self, f"{name}_bytes")
 
     def __str__(self) -> str:
-        shown = [(name, digits(size / 1e9)) for name, size in self.parts() if size >= 5e6]
-        return ", ".join(f"{name} {size}" for name, size in shown)
+        shown = [f"{name} {digits(size / 1e9)}" for name, size in self.parts() if size >= 5e6]
+        return f"{', '.join(shown)} assumed"
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -120,7 +150,7 @@ class StepMemory(Summarized):
     >>> round(memory.needed(1, workers=8, sharding="parameters").total_bytes / 1e9)
     22
     >>> memory.largest_batch(80e9, workers=8, sharding="parameters")
-    29
+    28
     """
 
     batch_size: int

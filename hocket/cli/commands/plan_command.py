@@ -71,6 +71,7 @@ def plan(
     from hocket.graph import load_step, save_plan
     from hocket.graph.clipped_step import clipped_for
     from hocket.graph.io import plan_document
+    from hocket.report.memory_verdict import memory_answers, memory_verdict, unknown_memory
     from hocket.report.verdicts import on_workers, result_verdict, usual_row
     from hocket.sim import simulate
     from hocket.tuner.policies import architecture_of
@@ -98,10 +99,13 @@ def plan(
     settings += other_options(context, settings)
     rows = beside_usual(context, graph, network, row, iterations=20)
     where = on_workers(row, link_text(network), clip=planning.clip)
-    answered = [
-        result_verdict(row, usual_row(rows), where),
-        *clipping_answer(context, measured, network, rows),
-    ]
+    answered = memory_answers(
+        memory_verdict(graph, num_workers),
+        [
+            result_verdict(row, usual_row(rows), where),
+            *clipping_answer(context, measured, network, rows),
+        ],
+    )
     asked = assumptions(graph, applying(settings, made.architecture))
     if output is None or is_standard_output(output):
         if output is None:
@@ -117,7 +121,7 @@ def plan(
         [*answered, *caution(graph)],
         assumptions=asked,
         sheets=[step_sheet(rows, of=row.policy, wide=out.wide)],
-        remarks=[*halves_remark(made), *remarks_on(graph, wide=out.wide)],
+        remarks=[*halves_remark(made), *unknown_memory(graph), *remarks_on(graph, wide=out.wide)],
         following=train_command(context, graph, made, network, str(output)),
     )
     note(f"{output}: {_transfers(made)}")

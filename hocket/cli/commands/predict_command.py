@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from hocket.graph import Plan, StepGraph
     from hocket.network import Network
     from hocket.predictor import Prediction, Predictions
+    from hocket.report.memory_verdict import MemoryVerdict
     from hocket.report.prediction_measured import MeasuredThroughput
 
 _MOST_CONFIGURATIONS = 10_000
@@ -59,6 +60,7 @@ def predict(
     from hocket.predictor.idle_racks import idle_racks_note
     from hocket.predictor.prediction_request import Request
     from hocket.predictor.racks import seen_by_all_reduce
+    from hocket.report.memory_verdict import memory_answers, memory_verdict, unknown_memory
     from hocket.report.prediction_measured import load_points, model_errors
     from hocket.text import counted
 
@@ -104,8 +106,9 @@ def predict(
     settings += [*other_options(context, settings), *caveat_setting(graph)]
     if not is_given(context, "skip"):
         settings.append(option_setting(context, "skip", request["skip"], ""))
+    memory = memory_verdict(graph, max(num_workers))
     if output.json:
-        _print_json(context, rows, settings, exchange.value)
+        _print_json(context, rows, settings, exchange.value, memory)
     else:
         assumed = assumptions(graph, applying(settings, exchange.value))
         each = "one device, a link of its own" if network.nodes is None else "one GPU"
@@ -114,9 +117,10 @@ def predict(
         answered = [*map(capitalized, verdicts(rows, at))]
         if planning.clip:
             answered.append(_beside_clipped(graph, network, request, rows))
-        also = _crowded_servers(graph, rows)
+        answered = memory_answers(memory, [*answered, *caution(graph)])
+        also = [*_crowded_servers(graph, rows), *unknown_memory(graph)]
         following = _following(context, rows, network.bandwidth_bps)
-        _show(context, rows, points, said, [*answered, *caution(graph)], also, following)
+        _show(context, rows, points, said, answered, also, following)
     if idle is not None:
         note(idle)
     if (partly := _partly_filled(network, num_workers)) is not None:
@@ -251,13 +255,18 @@ def _settings(
 
 
 def _print_json(
-    context: typer.Context, rows: Sequence[Prediction], settings: list[AnswerSetting], architecture: str
+    context: typer.Context,
+    rows: Sequence[Prediction],
+    settings: list[AnswerSetting],
+    architecture: str,
+    memory: MemoryVerdict | None,
 ) -> None:
     from hocket.predictor.answer import answers
 
     asked_for = {
         "assumed": assumed(context, settings, architecture),
         "given": given(context, settings, architecture),
+        **({} if memory is None else {"memory": memory.document()}),
     }
     print_json([{**msgspec.to_builtins(row), **asked_for} for row in rows])
     for line in answers(rows):

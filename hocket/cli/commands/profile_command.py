@@ -176,6 +176,7 @@ def profile(
     from hocket.document import check_writable
     from hocket.graph import save_step
     from hocket.profiler import set_num_threads
+    from hocket.report.memory_verdict import memory_answers, memory_verdict
 
     step.check()
     check_writable(output, target.rpartition(":")[0] or target)
@@ -191,7 +192,8 @@ def profile(
     if step.is_derived():
         graph = _derived(target, step, seed)
         save_step(graph, output)
-        note(_derived_for(graph, step))
+        for line in memory_answers(memory_verdict(graph, sheet=step.sheet()), [_derived_for(graph, step)]):
+            note(line)
         print_calibration(graph)
     else:
         measured = _measured(target, step)

@@ -82,6 +82,7 @@ def tune(
     from hocket.document import write_whole
     from hocket.graph import load_step, save_plan
     from hocket.origin import origin
+    from hocket.report.memory_verdict import memory_answers, memory_verdict, unknown_memory
     from hocket.report.result_files import Entry
     from hocket.report.step_page import render
     from hocket.report.verdicts import (
@@ -119,7 +120,7 @@ def tune(
     if report is not None:
         entries = [Entry(row, found.timelines.get(row.policy), made) for row in found.ranked]
         write_whole(render(entries, title=f"{graph.model}: every policy, ranked").encode(), report)
-    best = found.best
+    best, memory = found.best, memory_verdict(graph, machines.workers)
     settings = [exchange, SYNCHRONOUS, *step_settings(context, network), *of_network]
     settings += [*other_options(context, settings), *caveat_setting(graph)]
     if out.json:
@@ -131,6 +132,7 @@ def tune(
                 "alike_s": found.alike_s,
                 **({"unclipped": msgspec.to_builtins(found.unclipped)} if planning.clip else {}),
                 "plan": str(written),
+                **({} if memory is None else {"memory": memory.document()}),
                 "evaluations": found.evaluations,
                 "wall_s": found.wall_s,
                 "origin": msgspec.to_builtins(made),
@@ -141,14 +143,16 @@ def tune(
     else:
         where = on_workers(best, link_text(network), clip=planning.clip)
         beside = [capitalized(clipping_verdict(found.ranked, found.unclipped))] if planning.clip else []
+        verdict = capitalized(ranking_verdict(found.ranked, where, found.alike_s))
         show(
-            [capitalized(ranking_verdict(found.ranked, where, found.alike_s)), *beside, *caution(graph)],
+            memory_answers(memory, [verdict, *beside, *caution(graph)]),
             assumptions=assumptions(graph, applying(settings, exchange.value)),
             sheets=[step_sheet(found.ranked, of=best.policy, wide=out.wide)],
             remarks=[
                 *ranking_remarks(found.ranked),
                 *measured_gains(graph),
                 *halves_remark(found.plan),
+                *unknown_memory(graph),
                 *_free_slices(network),
                 *remarks_on(graph, wide=out.wide),
             ],

@@ -46,7 +46,7 @@ def test_the_fullest_moment_depends_on_the_batch():
 def test_parts_sum_to_the_total_and_are_said_in_gb():
     need = MEMORY.needed(1)
     assert sum(size for _, size in need.parts()) == need.total_bytes
-    assert str(need) == "parameters 10.5, gradients 10, optimizer 20, update 10, overhead 2"
+    assert str(need) == "parameters 10.5, gradients 10, optimizer 20, update 10, overhead 2 assumed"
 
 
 def test_what_is_shared_out_is_divided_and_what_is_gathered_is_there():
