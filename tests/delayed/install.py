@@ -31,8 +31,9 @@ _READERS = ("tolist", "numpy", "__array__", "__repr__", "cpu")
 class DelayedDevice:
     """The device that training sees.
 
-    ``waits``: what the host has waited for in threads that train; ``sums_up``: whether it has collectives of
-    its own, as GPUs have by NCCL; else gloo sums up copies on the host.
+    ``waits``: what the host has waited for in threads that train; ``transfer_waits``: how often it has in
+    those that transfer. ``sums_up``: whether it has collectives of its own, as GPUs have by NCCL; else gloo
+    sums up copies on the host.
     """
 
     clock = "the delayed device's own"
@@ -40,7 +41,9 @@ class DelayedDevice:
     def __init__(self, seed: int, *, sums_up: bool = False, item_s: float = 0.0) -> None:
         self.streams = Streams(seed, item_s)
         self._sums_up = sums_up
+        self._counting = threading.Lock()
         self.waits: list[str] = []
+        self.transfer_waits = 0
 
     def record(self) -> Event:
         return self.streams.record()
@@ -57,8 +60,12 @@ class DelayedDevice:
         return event is None or self.streams.has_passed(event)
 
     def wait(self, event: Event) -> None:
-        if not threading.current_thread().name.startswith("hocket-"):
+        thread = threading.current_thread().name
+        if not thread.startswith("hocket-"):
             self.waits.append("an event")
+        elif thread.startswith("hocket-transfers"):
+            with self._counting:
+                self.transfer_waits += 1
         self.streams.wait(event)
 
     def follow(self, event: Event) -> None:

@@ -13,7 +13,15 @@ _ROUNDS, _CHANNEL = "hocket.runtime.training.rounds", "hocket.runtime.transfers.
 _FILLING = "hocket.runtime.training.bucket_filling"
 _GROUP = "hocket.runtime.transfers.gloo_group"
 _SETUP, _FLAGS = "hocket.runtime.training.allreduce_setup", "hocket.runtime.transfers.used_flags"
-_SQUARES = "                squares = None if self._norms is None else self._norms.squares(transfer)\n"
+_STARTED = """\
+                with self._condition:
+                    transfer.bucket.missing_transfers -= 1
+                    self._condition.notify()
+"""
+_BROUGHT = """\
+                ended = self._device.mark()
+                squares = None if self._norms is None else self._norms.fetch_squares(transfer)
+"""
 _FILLED = "bucket.stream, bucket.last_use = self._device.stream(), self._device.record()"
 
 
@@ -66,7 +74,7 @@ MUTATIONS = {
     "a bucket is used when its transfers have started": Mutation(
         _CHANNEL,
         "                work.wait()\n",
-        "                transfer.bucket.missing_transfers = 0\n                work.wait()\n",
+        _STARTED + "                work.wait()\n                transfer.bucket.missing_transfers += 1\n",
     ),
     "a bucket is not waited for": Mutation(
         _CHANNEL, "lambda: not bucket.missing_transfers, places", "lambda: True, places"
@@ -74,8 +82,8 @@ MUTATIONS = {
     "arrivals are no events": Mutation(_CHANNEL, "arrival = self._device.record()", "arrival = None"),
     "an arrival is that of what was before it": Mutation(
         _CHANNEL,
-        "                work.wait()\n" + _SQUARES + "                arrival = self._device.record()\n",
-        "                arrival = self._device.record()\n                work.wait()\n" + _SQUARES,
+        "                work.wait()\n" + _BROUGHT + "                arrival = self._device.record()\n",
+        "                arrival = self._device.record()\n                work.wait()\n" + _BROUGHT,
     ),
     "collectives of the device are not followed": Mutation(
         _CHANNEL, "                work.wait()\n", "", sums_up=True
@@ -112,7 +120,7 @@ MUTATIONS = {
         _FILLING, "self._device.wait(bucket.last_use)", "pass"
     ),
     "halves follow each other when the first is asked for": Mutation(
-        _CHANNEL, "self._device.wait(arrival)", "pass", sums_up=True
+        _CHANNEL, "self._device.wait(arrival)", "pass"
     ),
     "norms are those of the step before": Mutation(
         _CHANNEL, "self._wait_for_places(lambda: self.knows_norms(bucket), places", "(lambda *_: None)(places"

@@ -190,11 +190,28 @@ def reads_that_are_noticed(rank: int, world: int) -> list[str]:
     return unnoticed
 
 
+def waits_of_transfers(rank: int, world: int, plan: str) -> tuple[int, int, int]:
+    """Waits of threads that transfer in three more steps of a plan, and its buckets and transfers."""
+    waits = []
+    for steps in (6, 9):
+        before = here().transfer_waits
+        model = moved(nn.Sequential(nn.Linear(6, 6), nn.Linear(6, 6), nn.Linear(6, 2)))
+        made = halved_plan(model) if plan == "halves" else sliced_plan(model, plan)
+        hocket.distribute(model, optimizer := sgd(model), plan=made)
+        for _ in range(steps):
+            step_by_habit("plainly", model, optimizer, torch.randn(3, 6))
+        layout = model.hocket._training.rounds._layout
+        model.hocket.detach()
+        waits.append(here().transfer_waits - before)
+    return waits[1] - waits[0], len(layout.buckets), len(layout.transfers)
+
+
 def recorded(rank: int, world: int) -> dict[str, object]:
     """Milliseconds of the parts of steps whose work is known, by a recorder alone, and what it waited for."""
     model = moved(nn.Linear(3, 3))
     recorder = DeviceRecorder(dict(model.named_parameters()), here())
-    work = model.weight.detach()
+    work = sent = model.weight.detach()
+    transferring = here().streams.new(transfers=True)
     here().waits.clear()
     for step in range(1, 5):
         recorder.begin_step(step)
@@ -209,11 +226,20 @@ def recorded(rank: int, world: int) -> dict[str, object]:
         updating = recorder.now()
         work = work * 2 * 2 * 2 * 2
         recorder.record_span("update", ["weight", "bias"], updating)
+        with here().streams.on(transferring):
+            transfer = recorder.now(), sent * 2 * 2 * 2, recorder.now()
+        recorder.record_transfer("reduce", "reduce weight", transfer[0], transfer[2])
     waited = list(here().waits)
     graph = recorder.graph("m", 1)
     assert graph is not None
     seconds = zip(graph.operation_names, graph.durations_s[:, -1].tolist(), strict=True)
-    return {"waited": waited, **{name: round(each * 1e3, 3) for name, each in seconds}}
+    transfers_s = [end - start for _, name, start, end in recorder.spans if name == "reduce weight"]
+    return {
+        "waited": waited,
+        "transfers": len(transfers_s),
+        "the last transfer": round(transfers_s[-1] * 1e3, 3),
+        **{name: round(each * 1e3, 3) for name, each in seconds},
+    }
 
 
 def timed(rank: int, world: int) -> dict[str, float | bool | str]:
@@ -231,11 +257,13 @@ def timed(rank: int, world: int) -> dict[str, float | bool | str]:
         here().streams.wait(here().record())
         steps, busy_s = steps + 1, busy.busy_s - before_s
     recorder.flush()
-    count, first, spans = recorder.last_steps(8)
+    count, first, spans = recorder.last_steps(4)  # of the plan that stays
     last = list(recorder.begins)[-1]
     shown = sum(min(e, last) - max(s, first) for kind, _, s, e in spans if kind != "reduce")
+    transfers = sum(kind == "reduce" for kind, _, _, _ in spans)
     choice = handle._decision
     return {
+        "transfers": transfers / count / len(model.hocket._training.rounds._layout.transfers),
         "whole": shown / (last - first),
         "step": (last - first) / count / busy_s,
         "profile": sum(float(seconds) for seconds in choice.graph.typical().durations_s.flatten()) / busy_s,
@@ -330,17 +358,17 @@ def scaled_on_another_stream(rank: int) -> list[str]:
         x, y = batch(rank, step)
         for model, optimizer, _ in twins.each():
             optimizer.zero_grad()
-            functional.cross_entropy(model(x), y).backward()
             asked = streams.record()
-            # A whole plan's gradient, read there, is memory of that stream, which a script has to keep.
+            # A whole plan's gradient, read here, is memory of that stream, which a script has to keep.
             elsewhere = model is twins.ours and step >= LEARNING_STEPS
             with streams.on() if elsewhere else contextlib.nullcontext():
                 streams.follow(asked)
-                factor = torch.full((), 0.5) * (step + 1)
-                for p in model.parameters():
-                    p.grad.mul_(factor)
-                scaled = streams.record()
-            streams.follow(scaled)
+                functional.cross_entropy(model(x), y).backward()
+                filled = streams.record()
+            streams.follow(filled)
+            factor = next(model.buffers()).new_full((), 0.5) * (step + 1)  # memory of the device
+            for p in model.parameters():
+                p.grad.mul_(factor)
             optimizer.step()
     return twins.differences()
 

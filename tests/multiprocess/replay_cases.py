@@ -17,7 +17,7 @@ from hocket.planner import POLICIES, plan
 from hocket.ports import free_port
 from hocket.runtime.replay.servers import serve
 from hocket.runtime.replay.worker import Replay, ReplayRounds, replay_with_reductions, replay_with_servers
-from hocket.runtime.transfers.channel import ChannelGroups
+from hocket.runtime.transfers.channel_groups import ChannelGroups
 from hocket.runtime.transfers.gloo_group import GlooGroup, max_over_ranks
 from tests.tokens import TOKEN
 from tests.unit.runtime.test_replayed_processor import graph_of

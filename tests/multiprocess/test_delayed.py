@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.delayed.mutations import MUTATIONS, mutated
-from tests.delayed.rehearsal import ROOT, rehearse
+from tests.delayed.rehearsal import ROOT, TOO_LATE, rehearse
 from tests.multiprocess.launch import run
 
 CASES = "tests.multiprocess.delayed_cases"
@@ -16,6 +16,12 @@ CASES = "tests.multiprocess.delayed_cases"
 @pytest.mark.parametrize("plan", ["listed", "halves", pytest.param("ready", marks=pytest.mark.slow)])
 def test_a_step_whose_plan_stays_waits_for_nothing(plan: str) -> None:
     assert run(f"{CASES}:settled_steps", delayed=[0], plan=plan) == [[], []]
+
+
+@pytest.mark.parametrize("plan", ["listed", "halves"])
+def test_a_thread_that_transfers_waits_for_gradients_and_for_each_arrival_once(plan: str) -> None:
+    for waits, buckets, transfers in run(f"{CASES}:waits_of_transfers", delayed=[0], sums_up=True, plan=plan):
+        assert waits == 3 * (buckets + transfers)
 
 
 def test_no_read_of_a_value_by_the_host_goes_unnoticed() -> None:
@@ -39,6 +45,8 @@ def test_what_is_recorded_takes_what_the_device_needs_for_it_and_nobody_waits() 
     (found,) = run(f"{CASES}:recorded", world=1, delayed=[0], item_s=0.02)
     assert found == {
         "waited": [],
+        "transfers": 4,
+        "the last transfer": 60.0,
         "forward layer": 40.0,
         "backward bias": 20.0,
         "unused": 0.0,
@@ -54,6 +62,7 @@ def test_profiles_and_trials_are_in_the_time_of_the_device(sums_up: bool) -> Non
         assert found["settled"]
         assert found["clock"] == "whose clock: the delayed device's own"
         assert found["whole"] == pytest.approx(1.0, abs=0.03)  # the parts of steps are all of them
+        assert 1.0 <= found["transfers"] <= 1.2  # each is recorded once; one may run over a step's bounds
         assert found["step"] >= 1.0  # of what the device has to do; the host asks for it in a tenth of that
         assert found["profile"] >= 0.9
         assert found["turns"] >= 0.95
@@ -83,7 +92,9 @@ def test_each_wait_that_is_left_out_shows() -> None:
         {"mutation": name, "delayed": [0, 1, 2, 3], "sums_up": m.sums_up} for name, m in MUTATIONS.items()
     ]
     answers = rehearse(f"{CASES}:short", runs, timeout_s=2300)
-    assert [name for name, found in zip(MUTATIONS, answers, strict=True) if found == [[], []]] == []
+    # A machine that is busy makes ranks late, too: that shows nothing.
+    missed = [n for n, found in zip(MUTATIONS, answers, strict=True) if found in ([[], []], TOO_LATE)]
+    assert missed == []
 
 
 @pytest.mark.parametrize("name", MUTATIONS)

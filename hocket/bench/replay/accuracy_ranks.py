@@ -27,7 +27,7 @@ from hocket.launch.credentials import new_credentials
 from hocket.ports import free_port
 from hocket.runtime.replay.servers import serve
 from hocket.runtime.replay.worker import Replay, ReplayRounds, replay_with_reductions, replay_with_servers
-from hocket.runtime.transfers.channel import ChannelGroups
+from hocket.runtime.transfers.channel_groups import ChannelGroups
 from hocket.runtime.transfers.gloo_group import GlooGroup, broadcast_value, gather_values, max_over_ranks
 
 _MOST_STOLEN = 0.02  # replays sleep: a process that wakes late delays them, however rarely

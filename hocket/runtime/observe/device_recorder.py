@@ -110,9 +110,12 @@ class DeviceRecorder(SpanRecorder):
         )
 
     def record_transfer(self, kind: Kind, name: str, start: Moment, end: Moment) -> None:
-        """As there, from a thread that may wait."""
-        self._device.wait(end)
-        super().record_transfer(kind, name, self._seconds(start), self._seconds(end))
+        """As there; who transfers has no time to wait until it counts."""
+        self._keep(
+            lambda: SpanRecorder.record_transfer(self, kind, name, self._seconds(start), self._replayed_s),
+            start,
+            end,
+        )
 
     def graph(self, model: str, batch_size: int) -> StepGraph | None:
         """As there, of all that was recorded."""
@@ -125,8 +128,8 @@ class DeviceRecorder(SpanRecorder):
         return super().update_rows()
 
     def _keep(self, record: Callable[[], None], *marks: Moment) -> None:
-        with self._lock:
-            self._calls.append(_Call(marks or (self._device.mark(),), record))
+        # Without the lock: who transfers does not wait while a step's calls are replayed.
+        self._calls.append(_Call(marks or (self._device.mark(),), record))
 
     def _settle(self) -> None:
         """Have count what has passed, in the order in which it was recorded."""

@@ -16,7 +16,7 @@ from hocket.errors import HocketError
 from hocket.graph import check_plan, load_plan, load_step
 from hocket.launch.gate import first_iteration
 from hocket.runtime.replay.worker import replay_with_reductions
-from hocket.runtime.transfers.channel import ChannelGroups
+from hocket.runtime.transfers.channel_groups import ChannelGroups
 from hocket.runtime.transfers.gloo_group import GlooGroup
 
 _WAIT_S = 86_400.0  # as long as others may have the network

@@ -10,7 +10,8 @@ import torch
 from hocket.graph import Plan, StepGraph
 from hocket.runtime.replay.replayed_processor import Mailbox
 from hocket.runtime.transfers.buckets import Bucket
-from hocket.runtime.transfers.channel import Channel, ChannelGroups
+from hocket.runtime.transfers.channel import Channel
+from hocket.runtime.transfers.channel_groups import ChannelGroups
 from hocket.runtime.transfers.plan_layout import lay_out
 
 _FLOAT_BYTES = 4

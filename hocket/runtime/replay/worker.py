@@ -16,7 +16,7 @@ from hocket.launch import ServedJob
 from hocket.runtime.replay.reductions import Reductions
 from hocket.runtime.replay.replayed_processor import Mailbox, Processor, WallClock
 from hocket.runtime.replay.servers import WorkersSide
-from hocket.runtime.transfers.channel import ChannelGroups
+from hocket.runtime.transfers.channel_groups import ChannelGroups
 
 
 class Replay(NamedTuple):

@@ -43,7 +43,8 @@ from hocket.runtime.training.step_settings import StepSettings
 from hocket.runtime.training.trainable import Optimizers, optimizers_of, outline, trained_parameters
 from hocket.runtime.transfers.allreduce_cost import ReductionMeasurement
 from hocket.runtime.transfers.buffer_broadcasts import BufferBroadcasts
-from hocket.runtime.transfers.channel import Channel, ChannelGroups
+from hocket.runtime.transfers.channel import Channel
+from hocket.runtime.transfers.channel_groups import ChannelGroups
 from hocket.runtime.transfers.gloo_group import (
     GlooGroup,
     broadcast_tensors,

@@ -24,7 +24,8 @@ from hocket.runtime.training.culprit import naming_culprit
 from hocket.runtime.training.early_answers import EarlyAnswers
 from hocket.runtime.training.gradient_hand_out import GradientHandOut
 from hocket.runtime.transfers.buckets import Bucket, BucketState
-from hocket.runtime.transfers.channel import Channel, ChannelGroups
+from hocket.runtime.transfers.channel import Channel
+from hocket.runtime.transfers.channel_groups import ChannelGroups
 from hocket.runtime.transfers.gloo_group import GlooGroup
 from hocket.runtime.transfers.plan_layout import Layout
 from hocket.runtime.transfers.training_device import Event, device_of

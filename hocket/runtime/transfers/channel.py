@@ -17,11 +17,9 @@ import functools
 import threading
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
-
-import torch
 
 from hocket.runtime.transfers.buckets import Bucket, BucketState, BucketTransfer
+from hocket.runtime.transfers.channel_groups import ChannelGroups
 from hocket.runtime.transfers.cluster_gate import counter_of_environment
 from hocket.runtime.transfers.coordinator import Coordinator
 from hocket.runtime.transfers.gloo_group import GlooGroup
@@ -30,7 +28,7 @@ from hocket.runtime.transfers.plan_layout import Layout
 from hocket.runtime.transfers.queue import CREDIT, Queue, TransferLane
 from hocket.runtime.transfers.sparse_sums import Sum
 from hocket.runtime.transfers.training_device import PROCESSORS, Event, TrainingDevice
-from hocket.runtime.transfers.transfer_group import StartedCollective, TransferGroup
+from hocket.runtime.transfers.transfer_group import StartedCollective
 
 _PATIENCE_S = 2.0
 
@@ -39,21 +37,6 @@ TransferCallback = Callable[[str, Event, Event], None]
 
 class TransferError(Exception):
     """A transfer that failed or did not end; whose fault it is, nobody knows yet."""
-
-
-@dataclass(frozen=True)
-class ChannelGroups:
-    """Groups that a channel alone talks on: transfers, urgent ones, and what rank 0 hears and says.
-
-    ``urgent``: None where urgent transfers have no group of their own, and are chosen next instead.
-    ``make_norms`` makes one for norms, on all ranks at once, when the first plan comes that needs it; None:
-    such plans are not for this channel.
-    """
-
-    transfers: TransferGroup
-    urgent: TransferGroup | None
-    choices: GlooGroup
-    make_norms: Callable[[], GlooGroup] | None = field(default=None, kw_only=True)
 
 
 class Channel:
@@ -253,9 +236,9 @@ class Channel:
             while (taken := self._send_next(lane)) is not None:
                 transfer, work, started = taken
                 work.wait()
-                squares = None if self._norms is None else self._norms.squares(transfer)
-                arrival = self._device.record()
                 ended = self._device.mark()
+                squares = None if self._norms is None else self._norms.fetch_squares(transfer)
+                arrival = self._device.record()
                 if arrival is not None:  # the training thread goes on, with work that follows it
                     with self._condition:
                         transfer.bucket.arrivals.append(arrival)
@@ -264,21 +247,14 @@ class Channel:
                     self._device.wait(arrival)
                 self._on_transfer(transfer.name, started, ended)
                 self._gate_counter.count_arrival()
-                values = [] if squares is None else self._on_host(squares.values)
                 with self._condition:
                     if self._norms is not None and squares is not None:
-                        self._norms.add(squares, values)
+                        self._norms.add(squares)
                     self._queue.fill_behind(transfer)
                     if arrival is None:
                         transfer.bucket.missing_transfers -= 1
                     lane.under_way -= 1
                     self._condition.notify()
-
-    def _on_host(self, values: torch.Tensor) -> list[float]:
-        fetched = self._device.fetch_to_host(values)
-        self._device.wait(self._device.record())
-        numbers: list[float] = (values if fetched is None else fetched).tolist()
-        return numbers
 
     def _send_next(self, lane: TransferLane) -> tuple[BucketTransfer, StartedCollective | Sum, Event] | None:
         """Start the next transfer of ``lane``; None when there will be none."""

@@ -19,13 +19,14 @@ from hocket.runtime.transfers.buckets import Bucket, BucketTransfer, Part
 from hocket.runtime.transfers.gloo_group import GlooGroup
 from hocket.runtime.transfers.plan_layout import Layout
 from hocket.runtime.transfers.queue import Queue
+from hocket.runtime.transfers.training_device import device_of
 
 
 @dataclass(frozen=True)
 class PieceSquares:
     """The sum of squares of each gradient in this rank's share of a piece, in the bucket's ``round``.
 
-    ``indices``: the gradients' places in their bucket; ``values``: on the device, when it has come so far.
+    ``indices``: the gradients' places in their bucket; ``values``: in memory of the host.
     """
 
     bucket: Bucket
@@ -38,7 +39,7 @@ class PieceSquares:
 class GradientNorms:
     """The sums of squares of a ``layout``'s gradients, but sparse ones'; ``group`` is for them alone.
 
-    Read and changed holding the queue's condition, but for :meth:`squares`.
+    Read and changed holding the queue's condition, but for :meth:`fetch_squares`.
     """
 
     def __init__(self, layout: Layout, group: GlooGroup) -> None:
@@ -54,17 +55,21 @@ class GradientNorms:
         self._begun_rounds = self._known_rounds = 0
         self._sums: list[float] = []
 
-    def squares(self, transfer: BucketTransfer) -> PieceSquares | None:
-        """Those of what ``transfer`` has just brought; None: it brings no sums."""
+    def fetch_squares(self, transfer: BucketTransfer) -> PieceSquares | None:
+        """Those of what ``transfer`` has just brought; None: it brings no sums.
+
+        Their values are there at the event that is recorded next.
+        """
         if not _brings_sums(transfer):
             return None
         bucket, piece = transfer.bucket, transfer.piece
         indices, values = bucket.memory.squares(piece, self._group.rank, self._group.size)
-        return PieceSquares(bucket, piece, bucket.rounds, indices, values)
+        fetched = device_of(values).fetch_to_host(values)
+        return PieceSquares(bucket, piece, bucket.rounds, indices, values if fetched is None else fetched)
 
-    def add(self, squares: PieceSquares, values: list[float]) -> None:
-        """``values`` are those of ``squares`` on the host."""
-        known = dict(zip(squares.indices, values, strict=True))
+    def add(self, squares: PieceSquares) -> None:
+        """The values of ``squares`` are there."""
+        known = dict(zip(squares.indices, squares.values.tolist(), strict=True))
         self._squares[squares.round][squares.bucket, squares.piece] = known
 
     @property

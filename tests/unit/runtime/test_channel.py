@@ -18,7 +18,8 @@ import torch
 from hocket.graph import Plan, Reduction
 from hocket.runtime.lazy.parameter import await_updates
 from hocket.runtime.transfers.bucket_memory import BucketMemory
-from hocket.runtime.transfers.channel import Channel, ChannelGroups, TransferError
+from hocket.runtime.transfers.channel import Channel, TransferError
+from hocket.runtime.transfers.channel_groups import ChannelGroups
 from hocket.runtime.transfers.gloo_group import GlooGroup
 from hocket.runtime.transfers.plan_layout import Layout, lay_out
 from hocket.runtime.transfers.queue import CREDIT

@@ -11,11 +11,11 @@ READING = {"item", "tolist", "numpy", "cpu", "equal", "is_nonzero"}
 OF_HOST = {
     ("training/buffer_changes.py", "changed_names", "torch.equal"),
     ("training/buffers.py", "_receive_verdict", "message.tolist"),
-    ("transfers/channel.py", "_on_host", "(values if fetched is None else fetched).tolist"),
     ("transfers/coordinator.py", "_follow_choices", "message.tolist"),
     ("transfers/gloo_group.py", "new_group_name", "drawn.tolist"),
     ("transfers/gloo_group.py", "max_over_ranks", "tensor.tolist"),
     ("transfers/gloo_group.py", "_unpack", "data.numpy"),
+    ("transfers/norms.py", "add", "squares.values.tolist"),
     ("transfers/norms.py", "sum_up", "everywhere.tolist"),
     ("transfers/sparse_sums.py", "start", "row.tolist"),
     ("transfers/sparse_sums.py", "start", "mine.cpu"),
