@@ -29,15 +29,16 @@ _BATCHES: tuple[tuple[str, Precision, int, int], ...] = (
 
 def resnet50(batch_size: int) -> tuple[Any, ...]:
     """ResNet-50 v1.5 with SGD and momentum."""
-    model: Any = ResNetForImageClassification(ResNetConfig(num_labels=1000))
+    config: Any = ResNetConfig
+    model: Any = ResNetForImageClassification(config(num_labels=1000))
     batch = {"pixel_values": torch.randn(batch_size, 3, 224, 224), "labels": torch.randint(9, (batch_size,))}
     return model, batch, None, torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-4)
 
 
 def bert_base(batch_size: int) -> tuple[Any, ...]:
     """BERT base for questions about a text, with explicit attention and AdamW."""
-    config: Any = BertConfig(attn_implementation="eager")
-    model: Any = BertForQuestionAnswering(config)
+    config: Any = BertConfig
+    model: Any = BertForQuestionAnswering(config(attn_implementation="eager"))
     tokens = torch.randint(1000, (batch_size, 384))
     places = {f"{end}_positions": torch.randint(384, (batch_size,)) for end in ("start", "end")}
     return model, {"input_ids": tokens, **places}, None, torch.optim.AdamW(model.parameters())

@@ -181,7 +181,8 @@ class StepMemory(Summarized):
         workers
             Devices that exchange gradients. From two on there are buckets: without sharding of gradients one
             more copy of them, as DistributedDataParallel has, with ``bucket_views`` none
-            (``gradient_as_bucket_view=True``; gradients are then there all the time). Shared out, parameters
+            (``gradient_as_bucket_view=True``, and :func:`hocket.distribute`; gradients are then there all the
+            time). Shared out, parameters
             outside blocks and two blocks are gathered at a time, and their gradients in the backward pass.
         sharding
             What the workers share out.

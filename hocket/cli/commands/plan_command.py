@@ -100,7 +100,7 @@ def plan(
     rows = beside_usual(context, graph, network, row, iterations=20)
     where = on_workers(row, link_text(network), clip=planning.clip)
     answered = memory_answers(
-        memory_verdict(graph, num_workers),
+        memory_verdict(graph, 1 if made.architecture == "ps" else num_workers),
         [
             result_verdict(row, usual_row(rows), where),
             *clipping_answer(context, measured, network, rows),

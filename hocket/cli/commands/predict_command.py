@@ -106,7 +106,7 @@ def predict(
     settings += [*other_options(context, settings), *caveat_setting(graph)]
     if not is_given(context, "skip"):
         settings.append(option_setting(context, "skip", request["skip"], ""))
-    memory = memory_verdict(graph, max(num_workers))
+    memory = memory_verdict(graph, 1 if on_servers else max(num_workers))
     if output.json:
         _print_json(context, rows, settings, exchange.value, memory)
     else:

@@ -120,7 +120,8 @@ def tune(
     if report is not None:
         entries = [Entry(row, found.timelines.get(row.policy), made) for row in found.ranked]
         write_whole(render(entries, title=f"{graph.model}: every policy, ranked").encode(), report)
-    best, memory = found.best, memory_verdict(graph, machines.workers)
+    best = found.best
+    memory = memory_verdict(graph, 1 if exchange.value == "ps" else machines.workers)
     settings = [exchange, SYNCHRONOUS, *step_settings(context, network), *of_network]
     settings += [*other_options(context, settings), *caveat_setting(graph)]
     if out.json:

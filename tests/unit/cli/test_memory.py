@@ -41,6 +41,8 @@ def test_answers_about_a_step_that_does_not_fit_begin_with_that(in_tmp: Path) ->
     (row,) = json.loads(hocket("predict", "step.json", "--workers", "2", "--json").out)
     assert row["memory"]["fits"] is False
     assert row["memory"]["largest_batch"] == 0
+    on_servers = hocket("predict", "step.json", "--workers", "2", "--architecture", "ps").out
+    assert on_servers.startswith("A batch of 4 does not fit: it needs ")
     del document["memory"]
     Path("step.json").write_text(json.dumps(document))
     assert "its file has no memory" in hocket("predict", "step.json", "--workers", "2").out

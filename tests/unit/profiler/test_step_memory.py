@@ -5,6 +5,10 @@ from __future__ import annotations
 import copy
 import gc
 import math
+import os
+import resource
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -15,6 +19,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.utils.checkpoint import checkpoint
 
+import hocket
 from examples.gpt import GPT, loss_of
 from hocket import models
 from hocket.profiler import Target, derive, fake, make_step
@@ -304,3 +309,59 @@ def test_an_envelope_has_the_highest_line_of_every_batch(lines):
     assert len(set(kept)) == len(kept)
     for batch in [0, 0.3, 1, 2, 7, 60, math.pi, 1e4]:
         assert (fixed + slopes * batch).max() == pytest.approx((fixed + slopes * batch)[kept].max())
+
+
+LLAMA = """
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+
+def job(batch_size):
+    model = LlamaForCausalLM(LlamaConfig(max_position_embeddings=4096, use_cache=False))
+    model.gradient_checkpointing_enable()
+    model.train()
+    tokens = torch.randint(32000, (batch_size, 4096))
+    return model, {"input_ids": tokens, "labels": tokens}, None, torch.optim.AdamW(model.parameters())
+"""
+
+
+@pytest.mark.slow
+def test_a_llama_of_seven_billion_is_derived_in_seconds_and_little_memory(tmp_path):
+    """16 bytes a parameter in mixed precision do not fit a card of 80 GB; shared out over eight they do."""
+    pytest.importorskip("transformers")
+    (tmp_path / "llama.py").write_text(LLAMA)
+    said = {}
+    for precision in ("bf16", "amp"):
+        begun = os.times()
+        ran = subprocess.run(
+            [
+                sys.executable,
+                "-m",
+                "hocket",
+                "profile",
+                "llama.py:job",
+                "--batch-size",
+                "1",
+                "--device",
+                "h100",
+                "--precision",
+                precision,
+                "-o",
+                f"{precision}.json",
+            ],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        ended = os.times()
+        spent_s = ended.children_user + ended.children_system - begun.children_user - begun.children_system
+        assert spent_s < 30
+        said[precision] = ran.stderr
+    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss < 4 * 2**20  # KiB
+    assert "A batch of 1 does not fit: it needs 138 GB of the h100's 80 GB" in said["amp"]
+    assert "A batch of 1 fits: it needs 69.7 GB of the h100's 80 GB" in said["bf16"]
+    memory = hocket.load_step(tmp_path / "amp.json").memory
+    assert memory.largest_batch(80e9, workers=8) == 0
+    assert memory.needed(workers=8, sharding="parameters").total_bytes < 40e9
+    assert memory.largest_batch(80e9, workers=8, sharding="parameters") > 1
