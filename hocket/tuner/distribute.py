@@ -20,7 +20,7 @@ from hocket.planner import plan as plan_by_policy
 from hocket.planner.named_planners import BUILT_IN
 from hocket.tuner.ddp_keywords import buffers_synced
 from hocket.tuner.plan_argument import AUTO, PlanArgument, resolve_argument
-from hocket.tuner.planning_process import PlanRequest, plans_of_process
+from hocket.tuner.planning_process import MadePlans, PlanningProcess, PlanRequest
 from hocket.tuner.server_plans import ServingPlanner, resolve_server_plan
 
 if TYPE_CHECKING:
@@ -235,9 +235,10 @@ class _Planner:
     def baseline(self, graph: StepGraph) -> Plan:
         return plan_by_policy(graph, Network(), "ddp")
 
-    def candidates(self, graph: StepGraph, network: Network) -> Sequence[Plan]:
+    def begin(self, graph: StepGraph, network: Network) -> PlanningProcess | MadePlans:
         if POLICIES == BUILT_IN:
-            return plans_of_process(PlanRequest(self.policy, graph, network), self.timeout_s)
+            request = PlanRequest(self.policy, graph, network)
+            return PlanningProcess(request, self.timeout_s, in_background=self.on_trial)
         from hocket.tuner.training_plans import plans_for
 
-        return plans_for(self.policy, graph, network)
+        return MadePlans(plans_for(self.policy, graph, network))

@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 import time
+import weakref
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -40,41 +43,92 @@ class _Message(msgspec.Struct):
     network: Network
 
 
-def plans_of_process(request: PlanRequest, timeout_s: float) -> list[Plan]:
-    """The plans of ``request``, made in a process of their own.
+@dataclass(frozen=True)
+class MadePlans:
+    """Planning that is over: ``made`` are its plans."""
+
+    made: Sequence[Plan]
+
+    def is_over(self) -> bool:
+        """True."""
+        return True
+
+    def plans(self) -> Sequence[Plan]:
+        """The plans that were made."""
+        return self.made
+
+    def end(self) -> None:
+        """Nothing runs."""
+
+
+class PlanningProcess:
+    """A process that makes the plans of ``request``, within ``timeout_s``; it ends with this object.
+
+    ``in_background``: it leaves processors to all that is not, as nothing waits for it.
 
     Raises
     ------
     HocketError
-        Where there is no such plan, or the process fails or does not end within ``timeout_s``.
+        Where none can be started.
     """
-    step = step_document(request.graph)
-    message = msgspec.msgpack.encode(_Message(os.getpid(), request.policy, step, request.network))
-    # It imports what this process imports, from where it does; -P: not from the working directory.
-    path = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
-    try:
-        process = subprocess.Popen(
-            [sys.executable, "-P", "-c", f"from {__name__} import main; main()"],
-            env={**os.environ, "PYTHONPATH": path},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,  # a terminal's Ctrl-C is for us
-        )
-    except OSError as error:
-        raise HocketError(f"no process can be started to plan in ({error}); give a plan by plan=") from None
-    try:
-        made, said = process.communicate(message, timeout_s)
-    except subprocess.TimeoutExpired:
-        raise HocketError(
-            f"planning by '{request.policy}' took longer than timeout_s, {timeout_s:g} s; raise that, or give"
-            " a plan by plan="
-        ) from None
-    finally:
-        kill([process])
-    if process.returncode:
-        _raise(request.policy, process.returncode, said.decode(errors="replace").strip().splitlines())
-    return msgspec.msgpack.decode(made, type=list[Plan])
+
+    def __init__(self, request: PlanRequest, timeout_s: float, *, in_background: bool = False) -> None:
+        self._request, self._timeout_s = request, timeout_s
+        step = step_document(request.graph)
+        message = msgspec.msgpack.encode(_Message(os.getpid(), request.policy, step, request.network))
+        # It imports what this process imports, from where it does; -P: not from the working directory.
+        path = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
+        behind_all = "import os; os.nice(19); " if in_background else ""
+        try:
+            # Files, as nobody reads a pipe meanwhile.
+            asked, self._made, self._said = (tempfile.TemporaryFile() for _ in range(3))  # noqa: SIM115
+            with asked:
+                asked.write(message)
+                asked.seek(0)
+                process = subprocess.Popen(
+                    [sys.executable, "-P", "-c", f"{behind_all}from {__name__} import main; main()"],
+                    env={**os.environ, "PYTHONPATH": path},
+                    stdin=asked,
+                    stdout=self._made,
+                    stderr=self._said,
+                    # A terminal's Ctrl-C is for us. Of another session nice would say nothing to ours.
+                    process_group=0,
+                )
+        except OSError as error:
+            raise HocketError(
+                f"no process can be started to plan in ({error}); give a plan by plan="
+            ) from None
+        self._process = process
+        self._deadline_s = time.monotonic() + timeout_s
+        self.end = weakref.finalize(self, kill, [process])
+
+    def is_over(self) -> bool:
+        """True once :meth:`plans` waits for nothing."""
+        return self._process.poll() is not None or time.monotonic() >= self._deadline_s
+
+    def plans(self) -> list[Plan]:
+        """The plans, once they are made.
+
+        Raises
+        ------
+        HocketError
+            Where there is no such plan, or the process fails or does not end in time.
+        """
+        policy = self._request.policy
+        try:
+            status = self._process.wait(max(0.0, self._deadline_s - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            raise HocketError(
+                f"planning by '{policy}' took longer than timeout_s, {self._timeout_s:g} s; raise that, or"
+                " give a plan by plan="
+            ) from None
+        finally:
+            self.end()
+        for file in (self._made, self._said):
+            file.seek(0)
+        if status:
+            _raise(policy, status, self._said.read().decode(errors="replace").strip().splitlines())
+        return msgspec.msgpack.decode(self._made.read(), type=list[Plan])
 
 
 def _raise(policy: str, status: int, lines: list[str]) -> NoReturn:

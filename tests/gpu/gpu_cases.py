@@ -61,7 +61,7 @@ def profiled(rank: int, world: int) -> dict[str, float | str]:
     handle, recorder = model.hocket, model.hocket._training.recorder
     steps = settled = 0
     while settled < 10 and steps < 100:
-        settled, steps = settled + handle.settled, steps + 1
+        settled, steps = settled + handle.settled, steps + (handle.phase != "planning")
         if settled == 2:
             torch.cuda.synchronize()
             started_s = time.perf_counter()

@@ -40,7 +40,7 @@ def steps_to_settle(rank: int, world: int, measured: bool) -> dict[str, Any]:
     while not handle.settled and steps < 70:
         differences = train(twins, rank, 1)
         assert differences == [] or world > 2, differences  # sums of three run in another order
-        steps += 1
+        steps += handle.phase != "planning"
     network = handle.network
     assert isinstance(network, hocket.Network)
     assert (network.reduction is not None) == measured
@@ -51,8 +51,8 @@ def steps_to_settle(rank: int, world: int, measured: bool) -> dict[str, Any]:
 def run_again(rank: int, world: int, folder: str, changes: dict[str, Any]) -> dict[str, Any]:
     """Two trainings of one model, of which the second finds what the first kept, with these ``changes``.
 
-    ``hidden``: parameters of its layer; ``slower``: how many times as long its network takes, or its plan's
-    step; ``entry``: what the file is before it.
+    ``hidden``: parameters of its layer; ``batch``: its batch size; ``slower``: how many times as long its
+    network takes, or its plan's step; ``entry``: what the file is before it.
     """
     os.environ["HOCKET_CACHE"] = folder
     torch.manual_seed(0)
@@ -68,7 +68,7 @@ def run_again(rank: int, world: int, folder: str, changes: dict[str, Any]) -> di
         handle: Any = model.hocket
         if run == "second" and changes.get("loaded"):
             handle.load_state_dict(pickle.loads(pickle.dumps(told["state"])))
-        steps = trained(model, optimizer, handle)
+        steps = trained(model, optimizer, handle, changes.get("batch", 4) if run == "second" else 4)
         told[run] = {"plan": handle.plan.policy, "steps": steps, "why": handle.explain().splitlines()}
         told["state"] = handle.state_dict()
         handle.detach()
@@ -76,14 +76,14 @@ def run_again(rank: int, world: int, folder: str, changes: dict[str, Any]) -> di
     return told
 
 
-def trained(model: nn.Module, optimizer: torch.optim.Optimizer, handle: Any) -> int:
-    """Train until a plan stays, and for a step more; after how many steps it did."""
+def trained(model: nn.Module, optimizer: torch.optim.Optimizer, handle: Any, batch_size: int) -> int:
+    """Train until a plan stays, and for a step more; after how many steps it did, but those of planning."""
     steps = 0
     while not handle.settled and steps < 70:
         optimizer.zero_grad()
-        model(torch.ones(4, 8)).sum().backward()
+        model(torch.ones(batch_size, 8)).sum().backward()
         optimizer.step()
-        steps += 1
+        steps += handle.phase != "planning"
     return steps
 
 
@@ -117,10 +117,11 @@ def drift(rank: int, world: int) -> dict[str, Any]:
     hocket.distribute(model, optimizer, network=hocket.Network(bandwidth_bps=2e6))
     handle: Any = model.hocket
     settled, step = [], 0
-    for step in range(400):
+    while step < 400:
         optimizer.zero_grad()
         model(torch.ones(4, 8)).sum().backward()
         optimizer.step()
+        step += handle.phase != "planning"
         if not settled or handle.settled != settled[-1][1]:
             settled.append((step, handle.settled))
         if rank == 1 and len(settled) > 1 and step > settled[1][0] + 8:

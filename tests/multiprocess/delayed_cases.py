@@ -18,7 +18,7 @@ from tests.delayed.streams import Event
 from tests.multiprocess import buffer_cases
 from tests.multiprocess.halves_cases import LEARNING_STEPS, PLANS, by_hand, clipped, halved_plan, in_halves
 from tests.multiprocess.parity_cases import parity
-from tests.multiprocess.setups import Plain, Small, batch, sgd, train
+from tests.multiprocess.setups import Plain, Small, batch, plan_at_once, sgd, train
 from tests.multiprocess.short_cases import ShortTwins
 from tests.multiprocess.training_cases import Branches, unused_parameters
 from tests.multiprocess.twins import Twins, sliced_plan
@@ -244,6 +244,7 @@ def recorded(rank: int, world: int) -> dict[str, object]:
 
 def timed(rank: int, world: int) -> dict[str, float | bool | str]:
     """The way to a plan by the device's clock, as shares of the time for which the device had work."""
+    plan_at_once()
     model = moved(nn.Sequential(*[nn.Linear(512, 512) for _ in range(4)]))
     network = hocket.Network(bandwidth_bps=2e8)  # as long as computing, so that there is something to try
     hocket.distribute(model, optimizer := sgd(model), plan="auto", network=network)

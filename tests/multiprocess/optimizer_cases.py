@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn import functional
 
 import hocket
-from tests.multiprocess.setups import STEPS, Plain, Small, batch, sgd, train, trainable
+from tests.multiprocess.setups import STEPS, Plain, Small, batch, plan_at_once, sgd, train, trainable
 from tests.multiprocess.twins import Twins
 
 OPTIMIZERS: dict[str, dict[str, Any]] = {
@@ -80,6 +80,7 @@ def optimizers(rank: int, world: int, compiled: bool) -> dict[str, list[str]]:
 
 def compiled_auto(rank: int, world: int) -> list[str]:
     """The whole way with compiled graphs: profile, Caramel's order of the backward pass, trials."""
+    plan_at_once()
     twins = Twins(Plain, sgd, plan="auto", compile=True, network=hocket.Network(bandwidth_bps=2e7))
     found = train(twins, rank, 80)
     assert twins.ours.hocket.settled

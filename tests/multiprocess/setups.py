@@ -8,6 +8,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from hocket.tuner.planning_process import PlanningProcess
 from tests.multiprocess.twins import Twins
 
 STEPS = 10
@@ -64,6 +65,11 @@ def trainable(model: nn.Module) -> list[nn.Parameter]:
 
 def sgd(model: nn.Module) -> torch.optim.Optimizer:
     return torch.optim.SGD(trainable(model), lr=0.05, momentum=0.9)
+
+
+def plan_at_once() -> None:
+    """From now on steps wait for plans, so that how many steps a choice takes does not depend on a clock."""
+    PlanningProcess.is_over = lambda self: True  # type: ignore[method-assign]
 
 
 def train(twins: Twins, rank: int, steps: int = STEPS, after: Callable[..., None] | None = None) -> list[str]:

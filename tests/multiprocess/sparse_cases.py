@@ -12,7 +12,7 @@ from torch import nn
 
 import hocket
 from hocket.errors import HocketError
-from tests.multiprocess.setups import trainable
+from tests.multiprocess.setups import plan_at_once, trainable
 from tests.multiprocess.twins import SLOW, Twins, sliced_plan
 
 STEPS = 8
@@ -130,6 +130,7 @@ def sparse_in_the_plans_order(rank: int) -> list[str]:
 
 
 def sparse_auto(rank: int) -> list[str]:
+    plan_at_once()
     twins = Twins(Tables, adams, plan="auto", network=SLOW)
     found = [d for _ in range(7) for d in alternating(rank, twins)]
     if not any("may be sparse" in line for line in twins.ours.hocket.explain().splitlines()):
@@ -393,6 +394,7 @@ def complex_clipped(rank: int) -> list[str]:
 
 
 def complex_auto(rank: int) -> list[str]:
+    plan_at_once()
     twins = Twins(Numbers, sgd, plan="auto", network=SLOW)
     return [d for _ in range(7) for d in alternating(rank, twins, inputs=_rows)]
 

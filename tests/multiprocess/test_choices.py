@@ -61,6 +61,7 @@ def test_a_checkpoint_brings_the_choice_back_where_nothing_else_is_kept(tmp_path
         {"entry": '{"format": "hocket.choice/2"}'},
         {"forget": True},
         {"hidden": 65},
+        {"batch": 5},
         {"measured": True, "network": 1e4},
         {"step": 1e4},
     ],

@@ -123,12 +123,14 @@ class HocketCopy(Copy):
         Raises
         ------
         HocketError
-            When 200 steps are not enough.
+            When 200 steps are not enough, beside those in which plans are made.
         """
-        for _ in range(_SETTLED_BY):
+        steps = 0
+        while steps < _SETTLED_BY:
             self.train(1)
             if self.handle.settled:
                 return
+            steps += self.handle.phase != "planning"
         raise HocketError(
             f"hocket has not settled on a plan within {_SETTLED_BY} steps; give one with --plan"
         )

@@ -185,6 +185,7 @@ def distribute(
     undo = [attach(each, training) for each in optimizers] + [
         update_before_access(model, training),
         training.detach,
+        course.close,
         ended,
     ]
     undo.append(claim(model, parameters))

@@ -94,7 +94,9 @@ class ChoiceMemory:
     def _read(self, document: Callable[[], Any], source: str) -> KeptChoice | None:
         try:
             found = document()
-            return None if found is None else kept_of_document(found, self._key, self._outline, source)
+            if found is None:
+                return None
+            return kept_of_document(found, self._key, self._choice.inputs, self._outline, source)
         except HocketError as error:
             self._choice.report(f"what was kept is not taken: {error}")
             return None

@@ -94,6 +94,13 @@ class TrainingHandle(Summarized, ABC, Generic[T, D]):
         return self._decision.settled
 
     @property
+    def phase(self) -> str:
+        """The purpose of the present steps: "settled" where the plan in force stays, else "learning",
+        "profiling", "planning" or the plan that is tried.
+        """
+        return self._decision.phase
+
+    @property
     def profile(self) -> StepGraph | None:
         """The step as this process runs it, a :class:`hocket.StepGraph`, measured beside a busy network.
 

@@ -7,7 +7,7 @@ import hashlib
 import os
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -20,6 +20,7 @@ from hocket.graph import Plan, StepGraph, check_plan
 from hocket.network import Network
 from hocket.network.file import MeasuredPoint
 from hocket.runtime.training.plan_trials import Choice
+from hocket.runtime.training.step_inputs import StepInputs, differing_inputs
 from hocket.runtime.training.step_settings import StepSettings
 from hocket.runtime.transfers.gloo_group import GlooGroup, gather_values
 
@@ -34,7 +35,8 @@ class KeptChoice(msgspec.Struct, frozen=True, kw_only=True):
     ``key``: of all that it holds for; ``gradients``: in which order the plan completes gradients, where it
     has an order of operations; ``network`` and ``point``: as it was measured, and a size of which the time
     tells whether it still is that network, None where it was given; ``step_s``: the fastest turn of each plan
-    that was tried, the baseline's among them; ``chosen``: the day.
+    that was tried, the baseline's among them; ``inputs``: of the step that was profiled, on each rank, none
+    where they are not known; ``chosen``: the day.
     """
 
     format: Literal["hocket.choice/1"] = "hocket.choice/1"
@@ -48,6 +50,7 @@ class KeptChoice(msgspec.Struct, frozen=True, kw_only=True):
     gradients: tuple[str, ...] | None = None
     network: Network | None = None
     point: MeasuredPoint | None = None
+    inputs: tuple[StepInputs, ...] = ()
     step_s: dict[str, _Seconds]
 
 
@@ -91,12 +94,15 @@ def keep(choice: Choice, key: str) -> KeptChoice:
         gradients=None if choice.gradients is None else tuple(choice.gradients),
         network=None if choice.network_given else choice.network,
         point=choice.point,
+        inputs=tuple(choice.inputs),
         step_s={name: min(seconds) for name, seconds in {**choice.profiled_s, **choice.trials}.items()},
     )
 
 
-def kept_of_document(document: Any, key: str, outline: StepGraph, source: str) -> KeptChoice:
-    """The choice that ``document`` holds, for the training of this ``key``.
+def kept_of_document(
+    document: Any, key: str, inputs: Sequence[StepInputs], outline: StepGraph, source: str
+) -> KeptChoice:
+    """The choice that ``document`` holds, for the training of this ``key``, with these ``inputs``.
 
     Raises
     ------
@@ -114,4 +120,6 @@ def kept_of_document(document: Any, key: str, outline: StepGraph, source: str) -
         raise HocketError(
             f"{source}: was chosen for another model, number of ranks, network, or version of torch or hocket"
         )
+    if difference := differing_inputs(kept.inputs, inputs):
+        raise HocketError(f"{source}: {difference}")
     return kept

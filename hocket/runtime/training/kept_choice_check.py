@@ -70,7 +70,7 @@ def still_holds(
         why = f"it takes {share * 100:.1f}% of the time of '{baseline.policy}'"
     else:
         choice.trials = {policy: [mean(turn) for turn in timed] for policy, timed in turns.items()}
-        choice.point = kept.point
+        choice.point, choice.inputs = kept.point, kept.inputs
         again = f", and took {share * 100:.1f}% of the time of '{baseline.policy}' in turns of 2 steps again"
         choice.settle(f"it was chosen on {kept.chosen}{'' if same else again}")
         return True

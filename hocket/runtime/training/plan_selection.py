@@ -6,32 +6,32 @@ others.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Generator, Sequence
-from typing import Protocol, TypeAlias
+from typing import Protocol
 
 import msgspec
 
-from hocket.graph import Plan, StepGraph, step_from_rows
-from hocket.graph.clipped_step import clipped
+from hocket.graph import Plan, StepGraph
+from hocket.logs import logger
 from hocket.network import Network
 from hocket.network.file import MeasuredPoint
-from hocket.runtime.observe.recorder import Moment
-from hocket.runtime.observe.step_rows import parameter_rows, unused_row
 from hocket.runtime.training.allreduce_training import AllReduceTraining
 from hocket.runtime.training.choice_memory import ChoiceMemory
 from hocket.runtime.training.consistency import check_same_gradient_type
 from hocket.runtime.training.kept_choice_check import still_holds
 from hocket.runtime.training.plan_drift import REST_STEPS, steps_until_drift
 from hocket.runtime.training.plan_trials import Choice, TrialPlan, Trials, enforce
+from hocket.runtime.training.planning import Planning, made_plans
+from hocket.runtime.training.step_inputs import InputNotes, StepInputs
+from hocket.runtime.training.step_profile import MeasuredNetwork, clips_gradients, profiled
 from hocket.runtime.transfers.gloo_group import (
     GlooGroup,
     broadcast_value,
     gather_values,
-    max_over_ranks,
 )
 
 _LEARNING_STEPS = 2  # gradients leave at the end of the backward pass, readers are noted
-_PROFILED_STEPS = 4
 
 
 class Planner(Protocol):
@@ -48,11 +48,14 @@ class Planner(Protocol):
     def baseline(self, graph: StepGraph) -> Plan:
         """DistributedDataParallel's own plan."""
 
-    def candidates(self, graph: StepGraph, network: Network) -> Sequence[Plan]:
-        """Plans to try beside the baseline, the most promising first; called on rank 0 alone."""
+    def begin(self, graph: StepGraph, network: Network) -> Planning:
+        """Begin to make plans to try beside the baseline; called on rank 0 alone.
 
-
-MeasuredNetwork: TypeAlias = tuple[Network, MeasuredPoint]
+        Raises
+        ------
+        HocketError
+            Where there are none.
+        """
 
 
 class NetworkMeasurement(Protocol):
@@ -87,36 +90,48 @@ class PlanSelection:
         self._training, self._choice, self._planner = training, choice, planner
         self._measurement, self._control, self._given_plan = measurement, control, given_plan
         self._memory = memory
+        self._notes: InputNotes | None = None
         self._baseline = TrialPlan(choice.plan, None)
 
     def run(self) -> Generator[None, None, None]:
         """Bring a plan into force; resumed before each step."""
+        try:
+            yield from self._run()
+        finally:
+            self._end_notes()
+
+    def _run(self) -> Generator[None, None, None]:
         choice, training = self._choice, self._training
         check_same_gradient_type(training.gradient_dtype, self._control)
+        if self._given_plan is None:
+            self._note_inputs()
         choice.enter("learning", f": {_LEARNING_STEPS} steps show which module reads which parameter first")
         for _ in range(_LEARNING_STEPS):
             yield
         _end_learning(training, self._control)
-        choice.clips = _clips(training, self._control)
+        choice.clips = clips_gradients(training, self._control)
         if self._given_plan is None:
             yield from self._recall_or_choose()
             yield from self._choose_again()
             return
         if training.compiled_step is not None and self._given_plan.compute_order is not None:
-            yield from self._profile()
+            yield from profiled(training, choice, self._control)
         alone = self._given_plan is choice.plan
         enforce(training, choice, self._of_first_rank([self._given_plan])[0])
         choice.settle("one rank alone sends nothing" if alone else "it was given, and no other was tried")
 
     def _recall_or_choose(self) -> Generator[None, None, None]:
         """Go on with the plan of an earlier run, if it is still ahead; else choose one, and keep that."""
-        kept = self._memory.recall() if self._planner.on_trial else None
+        choice, kept = self._choice, None
+        if self._notes is not None:
+            choice.inputs = gather_values(self._notes.inputs(), self._control, StepInputs)
+            kept = self._memory.recall()
         if kept is not None:
-            check = still_holds(self._training, self._choice, kept, self._measurement.again, self._control)
+            check = still_holds(self._training, choice, kept, self._measurement.again, self._control)
             if (yield from check):
+                self._end_notes()
                 return
-        yield from self._choose()
-        if self._planner.on_trial:
+        if (yield from self._choose()) and self._planner.on_trial:
             self._memory.keep()
 
     def _choose_again(self) -> Generator[None, None, None]:
@@ -129,23 +144,26 @@ class PlanSelection:
             enforce(self._training, choice, self._baseline)
             if not choice.network_given:
                 choice.network = None
-            yield from self._choose()
-            self._memory.keep()
+            self._note_inputs()
+            if (yield from self._choose()):
+                self._memory.keep()
 
-    def _choose(self) -> Generator[None, None, None]:
-        """Profile the step, measure the network, and bring the planner's plan into force, or the fastest."""
+    def _choose(self) -> Generator[None, None, bool]:
+        """Profile the step, measure the network, and bring the planner's plan into force, or the fastest.
+
+        Returns whether there was a choice, which is worth keeping.
+        """
         choice = self._choice
         pieces = None if choice.network_given else self._measurement.pieces()
-        baseline_s = yield from self._profile(pieces)
+        baseline_s = yield from profiled(self._training, choice, self._control, pieces)
         choice.profiled_s = {choice.plan.policy: baseline_s}
-        choice.enter("planning", ": plans are made for the step and the network")
-        plans: Sequence[Plan] = []
-        if self._control.rank == 0 and choice.graph is not None and choice.network is not None:
-            plans = [
-                msgspec.structs.replace(plan, workers=choice.ranks)
-                for plan in self._planner.candidates(choice.graph, choice.network)
-            ]
-        tried = self._of_first_rank(plans)
+        if self._notes is not None:
+            choice.inputs = gather_values(self._notes.inputs(), self._control, StepInputs)
+            self._end_notes()
+        tried, failure = yield from self._plan()
+        if failure:
+            choice.settle(f"no other could be made: {failure}")
+            return False
         if not tried:
             choice.settle("no other plan was 2% faster in simulation")
         elif self._planner.on_trial:
@@ -155,67 +173,43 @@ class PlanSelection:
         else:
             enforce(self._training, choice, tried[0])
             choice.settle(f"policy '{tried[0].plan.policy}' was asked for, and no other was tried")
+        return True
+
+    def _plan(self) -> Generator[None, None, tuple[list[TrialPlan], str]]:
+        """Rank 0's plans, and why there are none where planning failed; steps go on where they are on trial.
+
+        A policy that was asked for is waited for: its plan holds from a step on that no clock decides.
+        """
+        choice, on_trial = self._choice, self._planner.on_trial
+        meanwhile = f"; steps go on under '{choice.plan.policy}' until then" if on_trial else ""
+        choice.enter("planning", f": plans are made for the step and the network{meanwhile}")
+        graph, network = choice.graph, choice.network
+        begin = None
+        if self._control.rank == 0 and graph is not None and network is not None:
+            begin = functools.partial(self._planner.begin, graph, network)
+        plans, failure = yield from made_plans(begin, self._control, train_on=on_trial)
+        if failure and self._control.rank == 0:
+            logger.warning("%s; plan '%s' stays", failure, choice.plan.policy)
+        return self._of_first_rank(
+            [msgspec.structs.replace(plan, workers=choice.ranks) for plan in plans]
+        ), failure
+
+    def _note_inputs(self) -> None:
+        """Note what the model is called with, where a choice may be kept: it holds for such steps."""
+        if self._planner.on_trial:
+            training = self._training
+            self._notes = InputNotes(training.model, lambda: training.steps)
+
+    def _end_notes(self) -> None:
+        if self._notes is not None:
+            self._notes.end()
+            self._notes = None
 
     def _of_first_rank(self, plans: Sequence[Plan]) -> list[TrialPlan]:
         """Rank 0's ``plans``, with the order in which each completes gradients."""
         graph = self._choice.graph
         mine = [TrialPlan(plan, None if graph is None else _gradient_order(graph, plan)) for plan in plans]
         return broadcast_value(mine, self._control, list[TrialPlan])
-
-    def _profile(
-        self, pieces: Generator[None, None, MeasuredNetwork] | None = None
-    ) -> Generator[None, None, list[float]]:
-        """Run some steps under the plan in force, keep what they show, and return their slowest rank's times.
-
-        ``pieces``: of measuring the network, which are done between these steps.
-        """
-        choice, training = self._choice, self._training
-        choice.enter("profiling", f": {_PROFILED_STEPS} steps under plan '{choice.plan.policy}'")
-        training.recorder.forget()
-        if training.compiled_step is not None:
-            training.compiled_step.record(True)
-        turns: list[list[Moment]] = []
-        for _ in range(_PROFILED_STEPS):
-            self._measure_on(pieces)
-            begun = training.recorder.now()
-            yield
-            turns.append([begun, training.recorder.now()])
-        while pieces is not None and choice.network is None:
-            self._measure_on(pieces)
-        seconds = [s for turn in turns for s in training.recorder.seconds_between(turn)]
-        name = type(training.model).__name__
-        choice.graph = training.recorder.graph(name, 1)
-        if training.compiled_step is not None:
-            training.compiled_step.record(False)
-            rows = training.compiled_step.step_rows(name, 1)
-            parameters = {row.name: training.parameters[row.name] for row in rows.parameters}
-            rows.parameters[:] = parameter_rows(parameters, training.gradient_dtype)
-            produced = {name for row in rows.operations for name in row.produces}
-            unused = [name for name in training.parameters if name not in produced]
-            last = rows.operations[-1].name
-            rows.operations.append(unused_row(last, unused))
-            rows.operations.extend(training.recorder.update_rows())
-            choice.graph = step_from_rows(rows)
-        choice.clips = _clips(training, self._control)
-        if choice.graph is not None and choice.clips:
-            choice.graph = clipped(choice.graph)
-        return max_over_ranks(seconds, self._control)
-
-    def _measure_on(self, pieces: Generator[None, None, MeasuredNetwork] | None) -> None:
-        """Do the next piece of measuring the network, with nothing else on it."""
-        if pieces is None or self._choice.network is not None:
-            return
-        self._training.finish_transfers()
-        try:
-            next(pieces)
-        except StopIteration as end:
-            self._choice.network, self._choice.point = end.value
-
-
-def _clips(training: AllReduceTraining, control: GlooGroup) -> bool:
-    """Tell whether steps wait for norms of their gradients, or scale them: in most steps, on some rank."""
-    (steps,) = max_over_ranks([training.rounds.early_answers.asking_steps], control)
-    return 2 * steps > training.steps
 
 
 def _gradient_order(graph: StepGraph, plan: Plan) -> list[str] | None:

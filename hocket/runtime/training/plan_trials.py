@@ -11,6 +11,7 @@ from hocket.network import Network
 from hocket.network.file import MeasuredPoint
 from hocket.runtime.observe.recorder import SpanRecorder
 from hocket.runtime.training.allreduce_training import AllReduceTraining
+from hocket.runtime.training.step_inputs import StepInputs
 from hocket.runtime.training.trial_race import STEPS_PER_TURN, WORTH, Race
 from hocket.runtime.transfers.gloo_group import GlooGroup, max_over_ranks
 from hocket.text import counted
@@ -33,8 +34,8 @@ class Choice:
     seconds a step of each plan that was tried, the slowest rank's in each turn, by its name, the baseline
     among them; the fastest have more turns. ``profiled_s``: of the steps under the baseline that were
     profiled, by its name; ``gradients``: in which order the plan completes gradients, if it has an order of
-    operations; ``point``: a size by which a network that was measured is to be known again; ``report``:
-    called with a line a phase.
+    operations; ``point``: a size by which a network that was measured is to be known again; ``inputs``:
+    of the step, on each rank, where it was looked at; ``report``: called with a line a phase.
     """
 
     plan: Plan
@@ -51,6 +52,7 @@ class Choice:
     profiled_s: dict[str, list[float]] = field(default_factory=dict)
     gradients: Sequence[str] | None = None
     point: MeasuredPoint | None = None
+    inputs: Sequence[StepInputs] = ()
     report: Callable[[str], None] = lambda line: None
 
     def enter(self, phase: str, more: str = "") -> None:

@@ -75,6 +75,18 @@ class SummedShare:
             self._share.add_(each)
 
 
+class NumberOfFirst:
+    """The number that rank 0 sends by ``work`` into ``tensor``."""
+
+    def __init__(self, work: StartedCollective, tensor: torch.Tensor) -> None:
+        self._work, self._tensor = work, tensor
+
+    def wait(self) -> float:
+        """The number, once it is here."""
+        self._work.wait()
+        return float(self._tensor)
+
+
 class LostError(Exception):
     """A collective that never ends, as a rank that it needs is not going to come."""
 
@@ -92,6 +104,7 @@ class GlooGroup:
         self.rank, self.size = ranks.index(dist.get_rank()), len(ranks)
         self._gloo: Any = ProcessGroupGloo(store, self.rank, self.size, timeout)
         self.loss_reason: Callable[[], str] | None = None
+        self._unawaited: dist.Work | None = None
 
     def reduce(self, tensor: torch.Tensor, op: Any = ReduceOp.SUM) -> StartedCollective:
         """Start an AllReduce of ``tensor``, in place."""
@@ -116,6 +129,12 @@ class GlooGroup:
         """Start sending ``source``'s flat ``tensor`` into everybody's, as bytes: gloo knows few types."""
         in_bytes = tensor.view(torch.uint8)
         return self._start(in_bytes, lambda here: self._watch(self._gloo.broadcast(here, source)))
+
+    def start_number(self, value: float) -> NumberOfFirst:
+        """Start sending rank 0's ``value`` to all; one at a time, which nobody has to wait for."""
+        tensor = torch.tensor([value], dtype=torch.float64)
+        self._unawaited = self._gloo.broadcast(tensor.view(torch.uint8), 0)
+        return NumberOfFirst(self._watch(self._unawaited), tensor)
 
     def send(self, tensor: torch.Tensor, rank: int) -> dist.Work:
         """Start sending ``tensor`` to ``rank``; it ends once that receives."""
@@ -170,6 +189,8 @@ class GlooGroup:
 
         One that gives back a tensor while the interpreter ends aborts the process.
         """
+        if self._unawaited is not None and not self._unawaited.is_completed():
+            self.abandon()  # rank 0 may have had fewer steps, and never sends it
         del self._gloo
 
 

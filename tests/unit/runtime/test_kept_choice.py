@@ -21,6 +21,7 @@ from hocket.runtime.training.allreduce_training import AllReduceTraining
 from hocket.runtime.training.kept_choice import KeptChoice, keep, kept_of_document, key_of_training
 from hocket.runtime.training.kept_choice_check import still_holds
 from hocket.runtime.training.plan_trials import Choice
+from hocket.runtime.training.step_inputs import InputNotes, StepInputs
 from hocket.runtime.training.step_settings import StepSettings
 from hocket.runtime.training.trainable import outline
 from hocket.runtime.transfers.gloo_group import GlooGroup
@@ -38,6 +39,7 @@ KEPT = KeptChoice(
     plan=plan_of("a+"),
     network=Network(num_workers=2, reduction=MeasuredReduction(workers=2, a_s=1e-3, b_s_per_byte=1e-8)),
     point=MeasuredPoint(size_bytes=65536, seconds=0.01),
+    inputs=(StepInputs(1, ((32, 8), (32,))), StepInputs(None, ((32, None),))),
     step_s={"ddp": 1.0, "a+": 0.8},
 )
 
@@ -133,8 +135,9 @@ def test_one_measurement_of_six_as_it_was_is_the_same_network(monkeypatch: pytes
 def test_what_is_kept_is_read_back_as_it_was() -> None:
     choice = Choice(plan=KEPT.plan, ranks=2, network=KEPT.network, point=KEPT.point)
     choice.profiled_s, choice.trials = {"ddp": [1.1, 1.3]}, {"ddp": [1.2, 1.0], "a+": [0.8]}
+    choice.inputs = KEPT.inputs
     document = msgspec.json.decode(msgspec.json.encode(keep(choice, "k")))
-    read = kept_of_document(document, "k", OUTLINE, "here")
+    read = kept_of_document(document, "k", (), OUTLINE, "here")
     assert msgspec.structs.replace(read, torch="2", hocket="0", chosen="2026-01-02") == KEPT
 
 
@@ -155,21 +158,77 @@ def test_what_is_kept_is_read_back_as_it_was() -> None:
         {"point": {"size_bytes": 0, "seconds": 1.0}},
         {"step_s": {"ddp": 0.0}},
         {"step_s": {"ddp": "long"}},
+        {"inputs": [{"passes": "one", "shapes": []}]},
     ],
 )
 def test_what_is_none_or_for_something_else_is_one_line(changes: dict[str, Any]) -> None:
     document = {**msgspec.to_builtins(KEPT), **changes}
     with pytest.raises(HocketError) as refused:
-        kept_of_document(document, "k", OUTLINE, "here")
+        kept_of_document(document, "k", (), OUTLINE, "here")
     assert str(refused.value).startswith("here")
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("rank", "inputs", "said"),
+    [
+        (0, StepInputs(1, ((64, 8), (64,))), "inputs of 32x8 and 32, and rank 0 has 64x8 and 64"),
+        (0, StepInputs(2, ((32, 8), (32,))), "inputs of 32x8 and 32, and rank 0 has 32x8 and 32 in 2 passes"),
+        (0, StepInputs(1, ((32, 8),)), "inputs of 32x8 and 32, and rank 0 has 32x8"),
+        (1, StepInputs(3, ((16, 5),)), "inputs of 32x?, and rank 1 has 16x5 in 3 passes"),
+        (0, StepInputs(None, ((32, None), (32,))), ""),
+        (0, StepInputs(1, None), ""),
+        (1, StepInputs(4, ((32, 9),)), ""),
+    ],
+)
+def test_a_choice_for_other_inputs_is_none(rank: int, inputs: StepInputs, said: str) -> None:
+    now = list(KEPT.inputs)
+    now[rank] = inputs
+    document = msgspec.to_builtins(KEPT)
+    if not said:
+        assert kept_of_document(document, "k", now, OUTLINE, "here") == KEPT
+        return
+    with pytest.raises(HocketError) as refused:
+        kept_of_document(document, "k", now, OUTLINE, "here")
+    assert str(refused.value) == f"here: was chosen for {said}"
+
+
+def test_a_choice_that_knows_no_inputs_is_for_any() -> None:
+    document = msgspec.to_builtins(KEPT)
+    del document["inputs"]
+    assert kept_of_document(document, "k", KEPT.inputs, OUTLINE, "here").inputs == ()
+
+
+class Takes(torch.nn.Module):
+    """A model of whatever tensors it gets."""
+
+    def forward(self, *given: torch.Tensor) -> torch.Tensor:
+        return given[0]
+
+
+def test_inputs_are_those_of_passes_that_train_in_steps_that_are_over() -> None:
+    steps, model = [0], Takes()
+    notes = InputNotes(model, lambda: len(steps))
+    for size, length in ((4, 3), (4, 5)):
+        with torch.no_grad():
+            model(torch.ones(7))
+        for _ in range(2):
+            model(torch.ones(size, length), torch.ones(size))
+        steps.append(0)
+    model(torch.ones(4, 9), torch.ones(4))
+    assert notes.inputs() == StepInputs(2, ((4, None), (4,)))
+    model(torch.ones(2, 2, 2))
+    assert notes.inputs() == StepInputs(2, None)
+    assert str(notes.inputs()) == "tensors of several shapes in 2 passes"
+    notes.end()
+    assert not model._forward_pre_hooks
 
 
 def test_keys_of_another_kind_are_none() -> None:
     documents: list[Any] = [None, [], "text", {}]
     for document in documents:
         with pytest.raises(HocketError):
-            kept_of_document(document, "k", OUTLINE, "here")
+            kept_of_document(document, "k", (), OUTLINE, "here")
 
 
 def test_limits_are_the_documented_ones() -> None:

@@ -17,7 +17,7 @@ from hocket.network import Network
 from hocket.planner import POLICIES, NamedPlanner
 from hocket.tuner import distribute
 from hocket.tuner.plan_argument import AUTO
-from hocket.tuner.planning_process import PlanRequest, plans_of_process
+from hocket.tuner.planning_process import MadePlans, PlanningProcess, PlanRequest
 from hocket.tuner.training_plans import plans_for
 from tests.golden.make import BRANCHES_NETWORK, branches
 
@@ -28,14 +28,16 @@ LIMIT_S = 60.0
 def test_plans_are_those_that_this_process_would_make(policy: str) -> None:
     graph = branches()
     wanted = plans_for(policy, graph, BRANCHES_NETWORK)
-    assert plans_of_process(PlanRequest(policy, graph, BRANCHES_NETWORK), LIMIT_S) == wanted
+    assert PlanningProcess(PlanRequest(policy, graph, BRANCHES_NETWORK), LIMIT_S).plans() == wanted
 
 
 def test_a_planner_that_a_script_has_added_plans_here(monkeypatch: pytest.MonkeyPatch) -> None:
     made = plans_for("caramel", branches(), BRANCHES_NETWORK)[0]
     mine = NamedPlanner(lambda *_: made, "allreduce")
     monkeypatch.setitem(POLICIES, "mine", mine)
-    assert distribute._Planner("mine").candidates(branches(), BRANCHES_NETWORK) == [made]
+    planning = distribute._Planner("mine").begin(branches(), BRANCHES_NETWORK)
+    assert planning == MadePlans([made])
+    assert planning.is_over()
 
 
 @pytest.mark.parametrize(
@@ -47,7 +49,7 @@ def test_a_planner_that_a_script_has_added_plans_here(monkeypatch: pytest.Monkey
 )
 def test_a_process_that_has_no_plan_is_one_line(policy: str, graph: Any, limit_s: float, line: str) -> None:
     with pytest.raises(HocketError) as refused:
-        plans_of_process(PlanRequest(policy, graph, Network(bandwidth_bps=1e9)), limit_s)
+        PlanningProcess(PlanRequest(policy, graph, Network(bandwidth_bps=1e9)), limit_s).plans()
     assert str(refused.value).startswith(line)
     assert "\n" not in str(refused.value)
 
@@ -56,22 +58,22 @@ def test_what_else_goes_wrong_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_p
     (tmp_path / "numpy.py").write_text("raise OSError('no file')")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(HocketError) as failed:
-        plans_of_process(PlanRequest("ddp", branches(), BRANCHES_NETWORK), LIMIT_S)
+        PlanningProcess(PlanRequest("ddp", branches(), BRANCHES_NETWORK), LIMIT_S).plans()
     assert str(failed.value) == "planning by 'ddp' failed: OSError: no file; give a plan by plan="
 
 
 def test_it_is_said_where_none_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/no/such/python")
     with pytest.raises(HocketError, match="no process can be started to plan in"):
-        plans_of_process(PlanRequest("ddp", branches(), BRANCHES_NETWORK), LIMIT_S)
+        PlanningProcess(PlanRequest("ddp", branches(), BRANCHES_NETWORK), LIMIT_S).plans()
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="processes are found in /proc")
 def test_it_ends_with_the_process_that_asked() -> None:
     asking = (
         "from tests.golden.make import BRANCHES_NETWORK, branches\n"
-        "from hocket.tuner.planning_process import PlanRequest, plans_of_process\n"
-        "plans_of_process(PlanRequest('search', branches(), BRANCHES_NETWORK), 60)\n"
+        "from hocket.tuner.planning_process import PlanningProcess, PlanRequest\n"
+        "PlanningProcess(PlanRequest('search', branches(), BRANCHES_NETWORK), 60).plans()\n"
     )
     parent = subprocess.Popen([sys.executable, "-c", asking])
     children = Path(f"/proc/{parent.pid}/task/{parent.pid}/children")
