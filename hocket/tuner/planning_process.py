@@ -23,6 +23,7 @@ from hocket.network import Network
 
 _REFUSED = 3  # the status with which it ends where there is no such plan
 _GLANCE_S = 1.0
+_BEHIND = 15  # how nice it is in the background: a busy processor gives it 3% of its time, an idle one all
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ class PlanningProcess:
         message = msgspec.msgpack.encode(_Message(os.getpid(), request.policy, step, request.network))
         # It imports what this process imports, from where it does; -P: not from the working directory.
         path = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
-        behind_all = "import os; os.nice(19); " if in_background else ""
+        behind = f"import os; os.nice({_BEHIND}); " if in_background else ""
         try:
             # Files, as nobody reads a pipe meanwhile.
             asked, self._made, self._said = (tempfile.TemporaryFile() for _ in range(3))  # noqa: SIM115
@@ -86,7 +87,7 @@ class PlanningProcess:
                 asked.write(message)
                 asked.seek(0)
                 process = subprocess.Popen(
-                    [sys.executable, "-P", "-c", f"{behind_all}from {__name__} import main; main()"],
+                    [sys.executable, "-P", "-c", f"{behind}from {__name__} import main; main()"],
                     env={**os.environ, "PYTHONPATH": path},
                     stdin=asked,
                     stdout=self._made,
