@@ -65,7 +65,7 @@ def batch_of(step: int, batch_size: int) -> tuple[Tensor, Tensor]:
 
 
 def plan_in_force(model: nn.Module) -> str:
-    """The plan that trains, and whether it stays: the first 60 steps at most try others beside DDP's."""
+    """The plan that trains, and whether it stays: the first steps try others beside DDP's."""
     if not hasattr(model, "hocket"):
         return ""
     return f"  plan {model.hocket.plan.policy} {'stays' if model.hocket.settled else 'is being tried'}"
