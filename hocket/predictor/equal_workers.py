@@ -14,7 +14,7 @@ from hocket.graph.csr import Indices
 from hocket.predictor.prepared import Prepared
 from hocket.sim.lowering.lowered import Floats
 from hocket.sim.steady import step_times
-from hocket.sim.step_runs import StepRuns, lower_for_one
+from hocket.sim.step_runs import StepRuns
 
 _TRIED = 24
 """Steps to simulate; the rhythm is that of the second half of them."""
@@ -35,8 +35,7 @@ def equal_step_times(prepared: Prepared, iterations: int, watch: Indices) -> tup
 
     watch (1,): how many steps are known, for another thread to read.
     """
-    lowered = lower_for_one(prepared.request.graph, prepared.plan, prepared.network)
-    run = StepRuns(lowered, 0, False, speeds=prepared.speeds[:1])
+    run = StepRuns(prepared.lowered_for_one, 0, False, speeds=prepared.speeds[:1])
     seconds, events = step_times(run, min(iterations, _TRIED))
     if iterations > _TRIED:
         rhythm = seconds[_TRIED // 2 :]

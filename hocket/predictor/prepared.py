@@ -20,7 +20,7 @@ from hocket.predictor.prediction_request import Mode, Request
 from hocket.predictor.racks import ring_of
 from hocket.predictor.unlike_steps import uneven_s
 from hocket.sim.lowering.lowered import Lowered
-from hocket.sim.step_runs import lower
+from hocket.sim.step_runs import lower, lower_for_one
 from hocket.tuner.policies import Exchange, check_request, make_plan, own_architecture
 
 WINDOW_BYTES = 28e6  # gRPC's flow control on average (Li et al., ICPE 2020, section 3.2.2)
@@ -46,6 +46,11 @@ class Prepared:
     def lowered(self) -> Lowered:
         """The step and its plan as the simulator runs them, where steps overlap."""
         return lower(self.request.graph, self.plan, self.network)
+
+    @cached_property
+    def lowered_for_one(self) -> Lowered:
+        """As ``lowered``, of one worker that stands for all."""
+        return lower_for_one(self.request.graph, self.plan, self.network)
 
     @property
     def step_on_servers(self) -> WorkerStep:

@@ -140,7 +140,8 @@ def _rates(ends_s: Floats, workers: Indices, skipped: int, from_s: float, num_wo
 def _usage(prepared: Prepared, rates: Floats) -> Usage:
     if prepared.plan.architecture == "allreduce":
         worker_s = float(prepared.request.graph.durations_s.sum(axis=0).mean())
-        return of_reductions(rates, prepared.speeds, worker_s, prepared.lowered.communication_s)
+        lowered = prepared.lowered_for_one if are_equal(prepared) else prepared.lowered
+        return of_reductions(rates, prepared.speeds, worker_s, lowered.communication_s)
     return of_servers(
         prepared.step_on_servers,
         prepared.topology,
