@@ -40,7 +40,7 @@ def gain_line(recorder: SpanRecorder, choice: Choice, barriers: Barriers) -> str
         return f"gain: there is none to have: {needs}"
     had = "none" if choice.plan.policy == baseline else f"{won:.2f}x of '{baseline}'"
     rest = barriers.usual() if most > _LEAST * won else ""
-    return f"gain: {had}, of at most {most:.2f}x: {needs}" + (
+    return f"gain: {had}, of at most about {most:.2f}x: {needs}" + (
         f"; the rest is held by: {rest}" if rest else ""
     )
 

@@ -157,11 +157,23 @@ class Trials:
         return self._trial_plans[k].plan.policy
 
     def _sureness(self) -> str:
-        """The gain of the plan that stays over the one that came nearest, and whether that may be chance."""
-        share, error = self._race.lead(self._race.rival())
-        ours, theirs = self._name(self._race.winner), self._name(self._race.rival())
-        said = f"'{ours}' was about {1 / share:.2f}x as fast as '{theirs}', give or take {error * 100:.1f}%"
-        return said if self._race.sure else f"{said}: which of the two is faster may be chance"
+        """The gain of the plan that stays over the baseline and over the one that came nearest.
+
+        And how far off each may be by the noise of the steps; whether the last one may be chance.
+        """
+        race = self._race
+        rival = race.rival()
+        said = f"'{self._name(race.winner)}' was about " + self._times_over(rival)
+        if race.winner != 0 and rival != 0:
+            said = (
+                f"'{self._name(race.winner)}' was about {self._times_over(0)}, and {self._times_over(rival)}"
+            )
+        return said if race.sure else f"{said}: which of these two is faster may be chance"
+
+    def _times_over(self, k: int) -> str:
+        """How many times as fast as plan ``k`` the winner was, in words."""
+        share, error = self._race.lead(k)
+        return f"{1 / share:.2f}x as fast as '{self._name(k)}', give or take {error * 100:.1f}%"
 
     def _rule(self) -> str:
         """The rule by which it was decided, with its numbers."""

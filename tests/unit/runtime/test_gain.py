@@ -42,11 +42,11 @@ def met(steps: int) -> Barriers:
 def test_what_could_be_won_and_was_is_told_beside_the_baseline(worker: Worker) -> None:
     choice = settled(whole=[0.031, 0.031], pieces=[0.025, 0.025])
     assert gain_line(worker.recorder, choice, Barriers()) == (
-        "gain: 1.24x of 'whole', of at most 1.55x: computing takes 20.0 ms of a step, the network 19.0 ms,"
-        " and 'whole' 31.0 ms"
+        "gain: 1.24x of 'whole', of at most about 1.55x: computing takes 20.0 ms of a step, the network 19.0"
+        " ms, and 'whole' 31.0 ms"
     )
     assert gain_line(worker.recorder, settled(whole=[0.03]), Barriers()).startswith(
-        "gain: none, of at most 1.50x: "
+        "gain: none, of at most about 1.50x: "
     )
 
 
@@ -75,7 +75,7 @@ def test_nothing_is_said_of_what_is_not_known(worker: Worker) -> None:
 def test_of_steps_that_were_profiled_alone_the_gain_is_of_those(worker: Worker) -> None:
     choice = settled()
     choice.profiled_s = {"whole": [0.03, 0.03, 0.04, 0.03]}
-    assert gain_line(worker.recorder, choice, Barriers()).startswith("gain: none, of at most 1.50x: ")
+    assert gain_line(worker.recorder, choice, Barriers()).startswith("gain: none, of at most about 1.50x: ")
 
 
 def test_a_barrier_of_every_step_is_the_usual_one() -> None:

@@ -118,7 +118,7 @@ def test_trials_end_where_nobody_leads_and_sooner_where_steps_are_long(
     disturbed = {k: step_s * draws.random() for k in range(60)}
     choice, steps = tried(monkeypatch, {"ddp": step_s, "a": step_s}, disturbed, [1.5 * step_s] * 4)
     assert most - 5 <= steps <= most
-    assert choice.sureness.endswith(": which of the two is faster may be chance")
+    assert choice.sureness.endswith(": which of these two is faster may be chance")
 
 
 def test_the_rule_is_told_with_its_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,6 +133,8 @@ def test_the_rule_is_told_with_its_numbers(monkeypatch: pytest.MonkeyPatch) -> N
         " beside each other"
     )
     assert choice.sureness == "'a' was about 1.25x as fast as 'ddp', give or take 1.9%"
+    choice, _ = tried(monkeypatch, {"ddp": 1.0, "a": 0.8, "b": 0.81})
+    assert choice.sureness.startswith("'a' was about 1.25x as fast as 'ddp', give or take 1.9%, and 1.01x as")
 
 
 def test_every_trial_says_where_it_is_and_how_many_steps_are_left(monkeypatch: pytest.MonkeyPatch) -> None:
