@@ -1,10 +1,11 @@
 """Counts timm models' multiply-adds of a forward pass beside published ones.
 
-    python -m scripts.multiply_adds PUBLISHED.csv [NAME ...]    # timm has to be there
+    python -m scripts.multiply_adds PUBLISHED.csv MODELS.csv    # timm has to be there
 
 PUBLISHED.csv is one of timm's own results (``results/benchmark-infer-*.csv``) with columns model,
-infer_img_size and infer_gmacs. Models of which it has less than 0.5 billion are left out: it has two
-decimals. Prints a row of CSV a model, then how many are within 2% and 5%.
+infer_img_size and infer_gmacs; of several rows of a model the last counts, the one of the largest images.
+Models are those of MODELS.csv, in a column of that name. Those with less than 0.5 billion are left out, as
+published figures have two decimals. Prints a row of CSV a model, then how many are within 2% and 5%.
 """
 
 from __future__ import annotations
@@ -37,20 +38,25 @@ def counted(name: str, size: int) -> float:
     return sum(work.flops for work in works if work.kind != "elementwise") / 2e9
 
 
+def _rows(path: str) -> dict[str, dict[str, str]]:
+    """The rows of a table, by the name of the model without its weights' tag."""
+    with Path(path).open() as file:
+        return {row["model"].split(".")[0]: row for row in csv.DictReader(file)}
+
+
 def main() -> None:
     """Print the table."""
     os.environ["TIMM_FUSED_ATTN"] = "0"  # attention as products, which are counted
-    only = set(sys.argv[2:])
+    published, models = (_rows(path) for path in sys.argv[1:3])
     ratios = []
     print("model,size,counted_gmacs,published_gmacs,ratio")
-    with Path(sys.argv[1]).open() as file:
-        for row in csv.DictReader(file):
-            name, published = row["model"].split(".")[0], float(row["infer_gmacs"])
-            if published < _LEAST or (only and name not in only):
-                continue
-            ours = counted(name, size := int(row["infer_img_size"]))
-            ratios.append(ours / published)
-            print(f"{name},{size},{ours:.3f},{published},{ratios[-1]:.3f}", flush=True)
+    for name in models:
+        if name not in published or (gmacs := float(published[name]["infer_gmacs"])) < _LEAST:
+            continue
+        size = int(published[name]["infer_img_size"])
+        ours = counted(name, size)
+        ratios.append(ours / gmacs)
+        print(f"{name},{size},{ours:.3f},{gmacs},{ratios[-1]:.3f}", flush=True)
     within = [sum(abs(ratio - 1) <= limit for ratio in ratios) for limit in (0.02, 0.05)]
     print(f"{len(ratios)} models: {within[0]} within 2%, {within[1]} within 5%")
 
