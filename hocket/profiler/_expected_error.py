@@ -64,13 +64,18 @@ CARD_FIGURES = (
 
 
 def family_of(shares: dict[str, float]) -> str:
-    """The family of models that a step belongs to, by the shares of kinds of kernels in its time."""
+    """The family of models that a step belongs to, by the shares of kinds of kernels in its time.
+
+    On a quick card convolutions may be less of it than their least, and still more than products.
+    """
     sums = {
         word: sum(share for kind, share in shares.items() if kind.startswith(word))
         for word in ("depthwise", "grouped")
     }
     sums["convolutions"] = sum(shares[kind] for kind in ("forward", "input_gradient", "weight_gradient"))
-    return next((name for name, word, least in _FAMILIES if sums[word] >= least), "transformers")
+    products = sum(share for kind, share in shares.items() if kind == "product" or "attention" in kind)
+    rest = "convolutions" if sums["convolutions"] > products else "transformers"
+    return next((name for name, word, least in _FAMILIES if sums[word] >= least), rest)
 
 
 def expected_share(device: str, precision: str, shares: dict[str, float]) -> float:

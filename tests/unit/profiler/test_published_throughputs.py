@@ -7,7 +7,8 @@ import pytest
 
 from hocket import models
 from hocket.profiler import Target, derive, fake, make_step
-from hocket.profiler._expected_error import CARD_FIGURES, FAMILY_ERRORS
+from hocket.profiler._expected_error import CARD_FIGURES, FAMILY_ERRORS, family_of
+from hocket.profiler._work import KINDS
 
 DATA = Path(__file__).parents[4] / "shared" / "data"
 
@@ -71,3 +72,9 @@ def test_stored_errors_are_what_documents_say():
             f"{row} | {figure.published_per_s:g} | {figure.ratio:.2f} | {figure.ratio_left_out:.2f} |"
             in results
         )
+
+
+def test_a_quick_card_makes_no_transformer_of_a_step_of_convolutions() -> None:
+    shares = dict.fromkeys(KINDS, 0.0) | {"forward": 0.06, "weight_gradient": 0.1, "stream": 0.8}
+    assert family_of(shares | {"product": 0.04}) == "convolutions"
+    assert family_of(shares | {"product": 0.1, "attention": 0.1}) == "transformers"
