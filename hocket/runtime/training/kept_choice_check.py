@@ -53,11 +53,13 @@ def still_holds(
     turns: dict[str, list[list[float]]] = {baseline.policy: [], name: []}
     theirs = TrialPlan(baseline, None)
     ours = theirs if same else TrialPlan(kept.plan, kept.gradients)
-    for trial_plan in (theirs, theirs) if same else (ours, theirs, ours):
+    for number, trial_plan in enumerate((theirs, theirs) if same else (ours, theirs, ours)):
         choice.enter(f"trying '{trial_plan.plan.policy}'", f": of '{name}' and '{baseline.policy}', kept")
         if trial_plan.plan is not choice.plan:
             enforce(training, choice, trial_plan)
             yield
+        elif number == 0:
+            yield  # its transfers were finished, so a step that waits for the last one's comes first
         seconds = yield from timed_steps(STEPS_PER_TURN, training.recorder, control)
         turns[trial_plan.plan.policy].append(seconds)
         if all(turns.values()) and _excess(turns[name], turns[baseline.policy]) > _SLOW:

@@ -125,6 +125,7 @@ class Trials:
         race = self._race
         turns = race.turns()
         k = next(turns)
+        yield  # transfers were finished before: a step that has to wait for the last one's comes first
         while True:
             name, left = self._name(k), race.steps_left + race.steps_of(k, self._in_force())
             where = f"plan {k + 1} of {len(self._trial_plans)}, turn {len(race.seconds[k]) + 1} of it"

@@ -41,6 +41,8 @@ def profiled(
         measure_on()
         begun = training.recorder.now()
         yield
+        if pieces is not None:
+            training.finish_transfers()  # the next measurement would, outside of the step that has to wait
         turns.append([begun, training.recorder.now()])
     while pieces is not None and choice.network is None:
         measure_on()

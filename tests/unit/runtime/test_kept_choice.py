@@ -114,7 +114,7 @@ def test_the_baseline_that_was_kept_stays_where_its_step_takes_what_it_did(
 ) -> None:
     kept = msgspec.structs.replace(KEPT, plan=plan_of("ddp"), step_s={"ddp": 1.0})
     holds, choice, steps = checked(monkeypatch, {"ddp": 1.2}, kept)
-    assert (holds, choice.plan.policy, steps) == (True, "ddp", 4)
+    assert (holds, choice.plan.policy, steps) == (True, "ddp", 5)
     assert not checked(monkeypatch, {"ddp": 1.6}, kept)[0]
 
 

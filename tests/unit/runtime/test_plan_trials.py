@@ -78,19 +78,26 @@ def tried(
 def test_the_fastest_stays_in_less_than_thirty_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     choice, steps = tried(monkeypatch, {"ddp": 1.0, "a": 0.9, "b": 0.8, "c": 1.2})
     assert choice.plan.policy == "b"
-    # A turn begins with a step that is not timed, but for the baseline's first, and the last one's going on.
+    # A turn begins with a step that is not timed, but for the last one's going on.
     assert choice.trials == {
         "ddp": pytest.approx([1.0, 1.0]),
         "a": pytest.approx([0.9, 0.9]),
         "b": pytest.approx([0.8, 0.8]),
         "c": pytest.approx([1.2]),
     }
-    assert steps == 2 + 3 * 3 + 3 * 3
+    assert steps == 3 * 4 + 3 * 3
 
 
 def test_a_plan_that_is_three_times_slower_has_one_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     choice, steps = tried(monkeypatch, {"ddp": 1.0, "a": 3.0})
-    assert (choice.plan.policy, len(choice.trials["a"]), steps) == ("ddp", 1, 2 + 3 + 3)
+    assert (choice.plan.policy, len(choice.trials["a"]), steps) == ("ddp", 1, 3 + 3 + 3)
+
+
+def test_the_step_that_waits_for_no_transfers_of_one_before_counts_for_nobody(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    choice, _ = tried(monkeypatch, {"ddp": 1.0, "a": 0.8}, {0: -0.6})
+    assert choice.trials["ddp"] == pytest.approx([1.0, 1.0])
 
 
 def test_a_long_step_costs_a_plan_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
