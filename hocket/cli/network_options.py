@@ -102,7 +102,7 @@ def read_network(path: Path) -> NetworkFile:
     return load_network(path, note)
 
 
-def check_fits(path: Path, file: NetworkFile, used: Collection[str]) -> None:
+def check_fits(path: Path | str, file: NetworkFile, used: Collection[str]) -> None:
     """Warn where what was measured is far from those fits of a network's file that an answer uses."""
     from hocket.network.fit_quality import fit_warning
 

@@ -9,12 +9,15 @@ from typing import Any
 
 import typer
 
-from hocket.cli.answer_settings import DEFAULT, GIVEN, AnswerSetting
+from hocket.cli.answer_settings import DEFAULT, GIVEN, AnswerSetting, is_given
 from hocket.cli.network_options import check_fits, read_network, window_bytes
 from hocket.cli.node_settings import described_nodes, read_cluster
+from hocket.document import convert_document
+from hocket.graph.recorded_run import RecordedRun
 from hocket.network import (
     MeasuredReduction,
     Network,
+    NetworkFile,
     parse_bandwidth,
     parse_duration,
     parse_seconds_per_byte,
@@ -22,23 +25,36 @@ from hocket.network import (
 from hocket.text import counted, duration_text, scaled_text
 
 _BY_SIZE = AnswerSetting("pattern", "ring or tree", "pattern ring or tree by size", DEFAULT)
+AS_RECORDED = "as recorded with the step"
+_OF_NETWORK = (
+    *("network_file", "cluster", "bandwidth", "latency", "parse_alpha", "parse_beta", "pattern", "racks"),
+    *("gpus_per_node", "intra_bandwidth", "nics_per_node", "intra_latency", "in_switch", "machines_per_rack"),
+)
 _BETWEEN_RACKS = AnswerSetting("pattern", "ring", "pattern ring", "between racks")
 
 
 def described_network(
-    context: typer.Context, workers: int, servers: int, device: str = "", **unless_given: str
+    context: typer.Context,
+    workers: int,
+    servers: int,
+    device: str = "",
+    recorded: RecordedRun | None = None,
+    **unless_given: str,
 ) -> tuple[Network, list[AnswerSetting]]:
     """The network that a command's files and options describe, and where each of its numbers came from.
 
     Given values go before the file, and the file before ``unless_given``. A measured all-reduce holds on
     the measured network only: where an option changes that one, all-reduces cost what follows from options.
-    ``device``: that of the step, for what its datasheet says of the inside of a node.
+    ``device``: that of the step, for what its datasheet says of the inside of a node; ``recorded``: the job
+    that the step was recorded from, whose network holds where nothing describes one.
     """
     given: dict[str, Any] = context.params
     cluster = read_cluster(given)
     nodes, of_nodes = described_nodes(context, cluster, device)
     file = None if given.get("network_file") is None else read_network(given["network_file"])
-    path: Path | None = given.get("network_file") if cluster is None else given["cluster"]
+    path: Path | str | None = given.get("network_file") if cluster is None else given["cluster"]
+    if path is None and (file := recorded_network(context, recorded)) is not None:
+        path = AS_RECORDED
     base = Network(num_workers=workers, num_servers=servers)
     if cluster is not None:
         base = dataclasses.replace(cluster.network(workers), num_servers=servers)
@@ -80,6 +96,15 @@ def described_network(
     if path is not None and file is not None:
         check_fits(path, file, _used_fits(given, network))
     return network, [*settings, *of_nodes, _reduction_setting(network, origin)]
+
+
+def recorded_network(context: typer.Context, recorded: RecordedRun | None) -> NetworkFile | None:
+    """The network that a step was recorded on, unless an option describes one."""
+    described = any(is_given(context, option) for option in _OF_NETWORK if option in context.params)
+    if recorded is None or recorded.network is None or described:
+        return None
+    fields = {name: value for name, value in recorded.network.items() if name != "format"}
+    return convert_document(fields, NetworkFile, f"{context.params['step']}: recorded.network")
 
 
 def _used_fits(given: Mapping[str, Any], network: Network) -> list[str]:

@@ -62,6 +62,16 @@ class PredictPlanning(PlannerOptions, _PredictedPolicy):
 class PredictSimulation:
     """Options for the steps that a prediction rests on."""
 
+    anyway: Annotated[
+        bool,
+        option(
+            "--anyway",
+            panel=SIMULATION,
+            rare=True,
+            help="Predict though the recorded job itself is predicted wrong by more than 10%.",
+        ),
+    ] = False
+
     steps: Annotated[
         int, option("--steps", panel=SIMULATION, metavar="N", help="Steps of each worker to simulate.")
     ] = 1000

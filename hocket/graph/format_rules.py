@@ -12,6 +12,7 @@ import numpy as np
 from hocket.errors import FormatError, HocketError
 from hocket.graph.csr import Csr, find_cycle, topological_order
 from hocket.graph.plan import Plan, Pull, Push, Reduction
+from hocket.graph.recorded_run import RecordedRun
 from hocket.graph.step import PHASE_NAMES, Phase, Seconds, StepGraph
 from hocket.graph.step_memory import StepMemory
 
@@ -55,6 +56,7 @@ class StepRows(msgspec.Struct, frozen=True, kw_only=True):
     precision: str = ""
     expected_error: float = 0.0
     memory: StepMemory | None = None
+    recorded: RecordedRun | None = None
 
 
 def step_from_rows(rows: StepRows, source: str = "step") -> StepGraph:
@@ -115,6 +117,7 @@ def step_from_rows(rows: StepRows, source: str = "step") -> StepGraph:
         precision=" ".join(rows.precision.split()),
         expected_error=rows.expected_error,
         memory=rows.memory,
+        recorded=rows.recorded,
     )
 
 

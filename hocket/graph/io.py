@@ -90,6 +90,7 @@ def step_document(graph: StepGraph) -> dict[str, Any]:
         **({"precision": graph.precision} if graph.precision else {}),
         **({"expected_error": graph.expected_error} if graph.expected_error else {}),
         **({} if graph.memory is None else {"memory": msgspec.to_builtins(graph.memory)}),
+        **({} if graph.recorded is None else {"recorded": msgspec.to_builtins(graph.recorded)}),
         "parameters": [
             {
                 "name": name,

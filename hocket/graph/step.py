@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hocket.graph.csr import Csr, Indices, topological_order
+from hocket.graph.recorded_run import RecordedRun
 from hocket.graph.step_memory import StepMemory
 from hocket.notebook import ObjectSummary, Summarized
 from hocket.text import counted, duration_text, scaled_text
@@ -69,6 +70,9 @@ class StepGraph(Summarized):
     memory
         The memory that the step needs of its device, a :class:`hocket.StepMemory`; None where it is not
         known, as of steps that were measured.
+    recorded
+        The job of several ranks that the step was recorded from, as
+        :class:`hocket.graph.recorded_run.RecordedRun` has it; None for what was profiled alone.
 
     Examples
     --------
@@ -97,6 +101,7 @@ class StepGraph(Summarized):
     precision: str = ""
     expected_error: float = 0.0
     memory: StepMemory | None = None
+    recorded: RecordedRun | None = None
 
     @property
     def num_operations(self) -> int:

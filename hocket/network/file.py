@@ -84,6 +84,15 @@ class MeasurementHost(msgspec.Struct, frozen=True, kw_only=True):
     repeats: Count | None = None
 
 
+class RecordedReductions(msgspec.Struct, frozen=True, kw_only=True):
+    """All-reduces that a profiler recorded of a job: in which traces, how many steps, and their line."""
+
+    traces: tuple[str, ...]
+    steps: Count
+    group: str = ""
+    fit: Fit
+
+
 class NetworkFile(Summarized, msgspec.Struct, frozen=True, kw_only=True):
     """The content of a network file; only the bandwidth has to be known.
 
@@ -95,6 +104,8 @@ class NetworkFile(Summarized, msgspec.Struct, frozen=True, kw_only=True):
         The measured cost of an AllReduce; None: not measured.
     fits, host
         The measurements behind the figures, and where they were made; None: written by hand.
+    recorded
+        The recorded all-reduces that the figures were fitted to, where they come from a job's trace.
 
     Examples
     --------
@@ -111,6 +122,7 @@ class NetworkFile(Summarized, msgspec.Struct, frozen=True, kw_only=True):
     allreduce: AllReduce | None = None
     fits: Fits | None = None
     host: MeasurementHost | None = None
+    recorded: RecordedReductions | None = None
 
     def network(self, num_workers: int = 1, num_servers: int = 1) -> Network:
         """The network of a job with these workers and servers; its AllReduce is the measured one, if any.

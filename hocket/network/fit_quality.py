@@ -20,6 +20,7 @@ _NAMES = {
     "allreduce": "all-reduces",
     "contention": "all-reduces at once",
 }
+_RECORDED = "record more steps, on several ranks"
 _BETTER = "measure again with more --repeats while nothing else runs"
 
 
@@ -41,7 +42,7 @@ def fit_warning(file: NetworkFile, used: Collection[str]) -> str | None:
     return (
         f"{grade} for {listed([_NAMES[each.name] for each in poor])}: times are off the fit by"
         f" {worst.rms_error:.0%} (rms, at most {worst.max_error:.0%}), and answers may be as far off;"
-        f" {_BETTER}, or give --bandwidth and --latency"
+        f" {_BETTER if file.recorded is None else _RECORDED}, or give --bandwidth and --latency"
     )
 
 
@@ -69,7 +70,10 @@ def is_usable(file: NetworkFile) -> bool:
 
 
 def _fits(file: NetworkFile, used: Collection[str]) -> list[_NamedFit]:
-    return [] if file.fits is None else [_NamedFit(name, getattr(file.fits, name)) for name in used]
+    if file.fits is None:
+        recorded = file.recorded is not None and "allreduce" in used
+        return [_NamedFit("allreduce", file.recorded.fit)] if recorded else []  # type: ignore[union-attr]
+    return [_NamedFit(name, getattr(file.fits, name)) for name in used]
 
 
 def _poor(file: NetworkFile, used: Collection[str]) -> list[_NamedFit]:

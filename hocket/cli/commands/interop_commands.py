@@ -59,6 +59,15 @@ def import_kineto(
         int | None,
         option(panel=GENERAL, metavar="N", min=1, help="Examples in a step.", show_default="as recorded"),
     ] = None,
+    network_out: Annotated[
+        Path | None,
+        option(
+            "--network-out",
+            panel=OUTPUT,
+            metavar="FILE",
+            help="The hocket.network/1 file to write: what the job's all-reduces took.",
+        ),
+    ] = None,
     allow_no_gradients: UnplannedOfGpu = False,
     partial: Annotated[
         bool,
@@ -77,6 +86,9 @@ def import_kineto(
     from hocket.interop.kineto.kineto_step import import_kineto as run
 
     check_writable(output, *traces, *options.inputs(execution_trace))
+    if network_out is not None:
+        check_writable(network_out, *traces, *options.inputs(execution_trace))
+        options.check_apart(network_out, output, "the network and the step")
     with progress("reading"):
         imported = run(
             traces,
@@ -85,7 +97,32 @@ def import_kineto(
             allow_no_gradients=allow_no_gradients,
             partial=partial,
         )
+    recorded = imported.graph.recorded
+    if network_out is not None and (recorded is None or recorded.network is None):
+        raise HocketError(
+            f"{network_out}: the traces hold no all-reduces of gradients between ranks whose sizes are known,"
+            " so there is no network to write; leave --network-out out"
+        )
     _put(imported, output)
+    if recorded is not None and recorded.network is not None:
+        _say_recorded(imported.graph, recorded.network, network_out)
+
+
+def _say_recorded(graph: StepGraph, network: dict[str, Any], written: Path | None) -> None:
+    """Write the network that a step was recorded on, and say how well both predict the recorded step."""
+    from hocket.document import convert_document, write_json
+    from hocket.network import NetworkFile
+    from hocket.predictor.recorded_check import check_recorded
+
+    assert graph.recorded is not None
+    if written is not None:
+        write_json(network, written)
+        note(f"{written}: the network, for --network of other steps; this one brings it along")
+    fields = {name: value for name, value in network.items() if name != "format"}
+    file = convert_document(fields, NetworkFile, "recorded.network")
+    check = check_recorded(graph, file.network(graph.recorded.workers))
+    if check is not None:
+        note(check.line)
 
 
 def import_chakra(

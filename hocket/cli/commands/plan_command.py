@@ -86,7 +86,9 @@ def plan(
     options.check_servers(machines.servers, architecture_of(policy, exchange.value))
     num_workers = machines.num_workers(exchange.value)
     measured = load_step(step)
-    network, of_network = described_network(context, num_workers, machines.servers, measured.device)
+    network, of_network = described_network(
+        context, num_workers, machines.servers, measured.device, measured.recorded
+    )
     if output is not None:
         check_writable(output, *options.inputs(step, net.network_file, net.cluster))
     graph = clipped_for(measured, exchange.value) if planning.clip else measured

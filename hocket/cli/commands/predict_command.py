@@ -25,7 +25,12 @@ from hocket.cli.answer_settings import (
 from hocket.cli.given_options import given, other_options
 from hocket.cli.list_options import counts
 from hocket.cli.network_options import window_bytes
-from hocket.cli.network_settings import as_reduced, described_network, link_text
+from hocket.cli.network_settings import (
+    as_reduced,
+    described_network,
+    link_text,
+    recorded_network,
+)
 from hocket.cli.option_groups import grouped
 from hocket.cli.predict_machines import PredictNetwork, PredictWorkers
 from hocket.cli.predict_options import PredictOutput, PredictPlanning, PredictSimulation
@@ -68,7 +73,7 @@ def predict(
     num_workers, num_servers = _configurations(machines, simulation.repeats)
     output.check_files(options.inputs(step, planning.plan, net.network_file, net.cluster, output.measured))
     graph = load_step(step)
-    network, of_network = described_network(context, 1, 1, graph.device)
+    network, of_network = described_network(context, 1, 1, graph.device, graph.recorded)
     schedule = _given_plan(graph, planning)
     exchange = architecture_setting(context, planning.policy, schedule)
     on_servers = exchange.value == "ps"
@@ -97,6 +102,7 @@ def predict(
     numbers = {"workers": num_workers, "servers": num_servers, "repeats": simulation.repeats}
     numbers |= {"engine": simulation.engine, "price_per_worker_hour": machines.price_per_worker_hour}
     numbers |= {"price_per_server_hour": machines.price_per_server_hour}
+    checked = [] if on_servers else _checked(context, graph, network, num_workers)
     rows = _run(graph, network, request, numbers, points, output)
     idle = None
     if not on_servers:
@@ -109,12 +115,15 @@ def predict(
     memory = memory_verdict(graph, 1 if on_servers else max(num_workers))
     if output.json:
         _print_json(context, rows, settings, exchange.value, memory)
+        for line in checked:
+            note(line)
     else:
         assumed = assumptions(graph, applying(settings, exchange.value))
         each = "one device, a link of its own" if network.nodes is None else "one GPU"
         said = f"{assumed}; each worker: {each}"
         at = link_text(network) + (", clipped by norm" if planning.clip else "")
         answered = [*map(capitalized, verdicts(rows, at))]
+        answered += map(capitalized, checked)
         if planning.clip:
             answered.append(_beside_clipped(graph, network, request, rows))
         answered = memory_answers(memory, [*answered, *caution(graph)])
@@ -156,6 +165,32 @@ def _given_plan(graph: StepGraph, planning: PredictPlanning) -> Plan | None:
     check_plan(schedule, graph, str(planning.plan))
     planning.check_beside(schedule, planning.plan)
     return schedule
+
+
+def _checked(
+    context: typer.Context, graph: StepGraph, network: Network, num_workers: Sequence[int]
+) -> list[str]:
+    """A line on the job that the step was recorded from, recorded and predicted; none where there is none.
+
+    Where they differ by too much, on the network that was recorded, other numbers of workers are refused.
+    """
+    from dataclasses import replace
+
+    from hocket.predictor.recorded_check import MOST_APART, check_recorded
+
+    if graph.recorded is None:
+        return []
+    check = check_recorded(graph, replace(network, num_workers=graph.recorded.workers))
+    if check is None:
+        return []
+    others = [workers for workers in num_workers if workers != graph.recorded.workers]
+    as_recorded = recorded_network(context, graph.recorded) is not None
+    if not check.agrees and others and as_recorded and not context.params["anyway"]:
+        raise HocketError(
+            f"{context.params['step']}: {check.line}; a prediction that is off by more than {MOST_APART:.0%} "
+            f"says nothing of {others[0]} workers; describe the network, or give --anyway"
+        )
+    return [check.line if as_recorded else f"{check.line} (on the network that is given)"]
 
 
 def _run(

@@ -88,7 +88,9 @@ def simulate(
     exchange = architecture_setting(context, policy, schedule)
     num_workers = machines.num_workers(exchange.value)
     measured = load_step(step)
-    network, of_network = described_network(context, num_workers, machines.servers, measured.device)
+    network, of_network = described_network(
+        context, num_workers, machines.servers, measured.device, measured.recorded
+    )
     graph = clipped_for(measured, exchange.value) if planning.clip else measured
     if schedule is not None:
         planned = _given_plan(graph, network, schedule, planning)

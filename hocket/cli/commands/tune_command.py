@@ -99,7 +99,9 @@ def tune(
     exchange = architecture_setting(context, None)
     options.check_servers(machines.servers, exchange.value)
     graph = load_step(step)
-    network, of_network = described_network(context, machines.workers, machines.servers, graph.device)
+    network, of_network = described_network(
+        context, machines.workers, machines.servers, graph.device, graph.recorded
+    )
     written, report = out.plan_file(step, options.inputs(step, net.network_file, net.cluster)), out.report
     with progress("tuning") as tell:
         found = run(

@@ -1,4 +1,4 @@
-"""Relations between a trace's events: what encloses an operator or a call, and which stream waits for which."""
+"""Relations between a trace's events: what encloses an operator or a call, and which streams wait."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ _COPY_BACK = "torch.distributed.ddp.reducer::copy_bucket_to_grad"
 class Parameter:
     """A trained parameter; ``readers`` and ``producer`` are places in the step's operations.
 
-    ``copies``: operations that handle its reduced gradient alone.
+    ``copies``: operations that handle its reduced gradient alone. ``bucket``: the place of its all-reduce.
     """
 
     name: str
@@ -50,6 +50,7 @@ class Parameter:
     size_bytes: int
     producer: int
     readers: list[int]
+    bucket: int
     copies: list[int] = field(default_factory=list)
 
 
@@ -290,6 +291,7 @@ def _single(reader: StepReader, gradients: Sequence[_Accumulation]) -> tuple[lis
                 size_bytes=size,
                 producer=reader.last_backward(gradient.end_us),
                 readers=rows or reader.first_forward,
+                bucket=gradient.bucket,
             )
         )
     return parameters, unread
@@ -315,6 +317,7 @@ def _buckets(
                 size_bytes=size,
                 producer=reader.last_backward(reduction.gpu.call.start_us),
                 readers=sorted(read) or reader.first_forward,
+                bucket=k,
             )
         )
     return parameters, unread

@@ -21,8 +21,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import median
+
+import msgspec
 
 from hocket.graph import OperationRow, ParameterRow, Phase, StepRows, step_from_rows
+from hocket.graph.recorded_run import RecordedRun
 from hocket.graph.unique_names import UniqueNames
 from hocket.interop.imported import ImportedStep
 from hocket.interop.kineto.events import Trace
@@ -32,10 +36,12 @@ from hocket.interop.kineto.gradients import TracedGradients, find_gradients
 from hocket.interop.kineto.import_report import exchange_notes, gradient_notes, step_notes
 from hocket.interop.kineto.rank_samples import steps_alike
 from hocket.interop.kineto.recorded_dependencies import stream_inputs
+from hocket.interop.kineto.recorded_network import RecordedNetwork, recorded_network
 from hocket.interop.kineto.tensors import first_tensor
 from hocket.interop.kineto.trace_file import read_trace
 from hocket.interop.kineto.traced_batch import batch_size_of
 from hocket.interop.kineto.traced_operations import TracedStep
+from hocket.network.file import network_document
 
 _MEASURES_ALL = re.compile(r"norm|_amp_", re.IGNORECASE)
 
@@ -101,7 +107,29 @@ def import_kineto(
                 f"{traces[0].world_size} ranks trained, and no step exchanges gradients: plans add that"
             )
         notes += gradient_notes(structure, gradients, by_nodes=joined is not None and joined.gives_shapes)
+    network = recorded_network(traces, kept)
+    if network is not None and not reason:
+        notes += network.notes
+        rows = msgspec.structs.replace(rows, recorded=_recorded_run(network, samples, gradients))
     return ImportedStep(step_from_rows(rows, str(paths[0])), (*notes, *batch_note))
+
+
+def _recorded_run(
+    network: RecordedNetwork, samples: Sequence[TracedStep], gradients: TracedGradients
+) -> RecordedRun:
+    """The job's workers, step and network, and its all-reduces if each parameter is known to be in one."""
+    buckets: list[list[str]] = [[] for _ in samples[0].reductions]
+    for parameter in reversed(gradients.parameters):
+        if parameter.bucket < len(buckets):
+            buckets[parameter.bucket].append(parameter.name)
+    known = all(buckets) and sum(map(len, buckets)) == len(gradients.parameters)
+    return RecordedRun(
+        workers=network.workers,
+        step_s=median(step.elapsed_s for step in samples),
+        exposed_s=median(step.waited_s for step in samples),
+        reductions=tuple(map(tuple, buckets)) if known else (),
+        network=None if network.file is None else network_document(network.file),
+    )
 
 
 def _durations(structure: TracedStep, samples: Sequence[TracedStep]) -> list[list[float]]:

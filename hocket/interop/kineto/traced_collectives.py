@@ -32,7 +32,8 @@ _COLLECTIVES = {
 class TracedCollective:
     """A collective of one step, and its message, as far as the trace tells it.
 
-    ``hooked``: launched where a gradient is complete; ``group``: its process group, empty if unknown.
+    ``hooked``: launched where a gradient is complete; ``group``: its process group, empty if unknown, and
+    ``group_size`` its ranks.
     """
 
     gpu: Gpu
@@ -41,6 +42,7 @@ class TracedCollective:
     dtype: str
     hooked: bool
     group: str
+    group_size: int | None = None
 
     @property
     def size_bytes(self) -> int | None:
@@ -91,7 +93,9 @@ def collective_of(gpu: Gpu, chain: Sequence[HostSpan]) -> TracedCollective | Non
         for name in (args.group, args.group_name)
         if isinstance(name, str) and name
     ]
-    return TracedCollective(gpu, kind, elements, dtype, in_hook(chain), groups[0] if groups else "")
+    sizes = [whole(args.group_size) for args in (gpu.args, *(event.args for event in chain))]
+    size = next((size for size in sizes if size is not None and size > 0), None)
+    return TracedCollective(gpu, kind, elements, dtype, in_hook(chain), groups[0] if groups else "", size)
 
 
 def kind_of(text: str) -> str:

@@ -141,7 +141,9 @@ def test_a_list_of_events_alone_is_a_trace(tmp_path: Path) -> None:
     events = json.dumps(ddp().document()["traceEvents"], indent=1).encode()
     for data in (events, events.rstrip(b"]\n")):
         graph, _ = import_kineto([written(tmp_path, data)])
-        assert step_document(graph) == step_document(usual) | {"device": "cuda"}
+        expected = step_document(usual) | {"device": "cuda"}
+        del expected["recorded"]  # how many ranks there were stands beside the list
+        assert step_document(graph) == expected
 
 
 def test_an_execution_trace_is_named(tmp_path: Path) -> None:
