@@ -127,7 +127,7 @@ for _command, _with in {
 
 # A file is named as the source of what it says. Columns of the table are the numbers of machines of a
 # prediction. The rest decides what is written, printed or compared with, and where it is computed.
-ELSEWHERE = {"--network", "--cluster", "--plan"}
+ELSEWHERE = {"--anyway", "--network", "--cluster", "--plan"}
 OF_OUTPUT = {"--output", "--report", "--timeline", "--plot", "--measured", "--engine", "--wide", "--json"}
 OF_OUTPUT |= {"--help", "--help-all", "--quiet", "--verbose"}
 COLUMNS = {"predict": {"--workers", "--servers"}}
