@@ -15,13 +15,12 @@ class Batches(NamedTuple):
     accumulate: int
 
 
-def batches_of(job: TrainingJob, steps: StepsByCard, card: str, cards: int) -> Batches | None:
-    """The batches of so many cards; None where the job's global batch does not divide into any.
+def batches_of(job: TrainingJob, steps: StepsByCard, card: str, cards: int, largest: int) -> Batches | None:
+    """The batches of so many cards, of at most ``largest``; None where the global batch has no such parts.
 
     With a global batch, accumulation that is not asked for keeps a card's batch within the largest that there
     is a step of, and to no less than half of what it could be.
     """
-    largest = steps.largest_batch(card)
     if job.global_batch is None:
         return Batches(largest, job.accumulate or 1)
     share, rest = divmod(job.global_batch, cards)

@@ -10,6 +10,7 @@ from hocket.errors import HocketError
 from hocket.graph import StepGraph
 from hocket.offers.accumulated_step import accumulated
 from hocket.offers.batches import Batches, batches_of
+from hocket.offers.memory_check import largest_fitting, misfit
 from hocket.offers.node_network import network_of
 from hocket.offers.offer import Offer, check_offers
 from hocket.offers.pareto_front import front_of
@@ -104,10 +105,11 @@ def _outcome(steps: StepsByCard, offer: Offer, job: TrainingJob) -> OfferOutcome
     card = offer.card
     if why := steps.missing(card):
         return OfferOutcome(offer=offer, left_out=why)
+    largest = _largest(steps, card, offer, job)
     by_batches: dict[Batches, list[int]] = {}
     skipped = []
     for nodes in range(1, offer.most_nodes + 1):
-        found = batches_of(job, steps, card, nodes * offer.gpus)
+        found = batches_of(job, steps, card, nodes * offer.gpus, largest)
         if found is None:
             skipped.append(nodes)
         else:
@@ -116,19 +118,37 @@ def _outcome(steps: StepsByCard, offer: Offer, job: TrainingJob) -> OfferOutcome
         cards = f"{counted(offer.gpus, 'card')} a node"
         why = f"the global batch of {job.global_batch} does not divide into batches of a step, with {cards}"
         return OfferOutcome(offer=offer, left_out=why)
-    rows, graphs = [], []
+    rows: list[RentalRow] = []
+    graphs, too_large = [], []
     for batches, counts in by_batches.items():
-        graphs.append(steps.step(card, batches.size))
-        rows += [
-            _row(offer, nodes, batches, graphs[-1], prediction, job)
-            for nodes, prediction in _predictions(graphs[-1], batches.accumulate, offer, counts)
-        ]
+        graph = steps.step(card, batches.size)
+        fitting = [nodes for nodes in counts if not misfit(graph, card, nodes * offer.gpus)]
+        if len(fitting) < len(counts):
+            too_large.append(misfit(graph, card, counts[-1] * offer.gpus))
+        if fitting:
+            graphs.append(graph)
+            rows += [
+                _row(offer, nodes, batches, graph, prediction, job)
+                for nodes, prediction in _predictions(graph, batches.accumulate, offer, fitting)
+            ]
+    if not rows:
+        return OfferOutcome(offer=offer, left_out=too_large[0])
     return OfferOutcome(
         offer=offer,
         rows=tuple(sorted(rows, key=lambda row: row.nodes)),
         skipped=tuple(skipped),
+        too_large=too_large[0] if too_large else "",
         steps=tuple(graphs),
     )
+
+
+def _largest(steps: StepsByCard, card: str, offer: Offer, job: TrainingJob) -> int:
+    """The largest batch of a card; with a global batch, which any smaller one makes, the largest that fits."""
+    largest = steps.largest_batch(card)
+    if job.global_batch is None:
+        return largest
+    cards = offer.gpus * offer.most_nodes
+    return min(largest, largest_fitting(steps.step(card, largest), card, cards) or largest)
 
 
 def _predictions(

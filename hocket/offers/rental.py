@@ -96,14 +96,15 @@ class RentalRow(msgspec.Struct, frozen=True, kw_only=True):
 class OfferOutcome:
     """The outcome of an offer: its rows by nodes, or why there are none.
 
-    ``skipped``: numbers of nodes that the global batch does not divide into; ``steps``: the card's, one for
-    each batch that rows have.
+    ``skipped``: numbers of nodes that the global batch does not divide into; ``too_large``: why other numbers
+    are not there; ``steps``: the card's, one for each batch that rows have.
     """
 
     offer: Offer
     rows: tuple[RentalRow, ...] = ()
     left_out: str = ""
     skipped: tuple[int, ...] = ()
+    too_large: str = ""
     steps: tuple[StepGraph, ...] = ()
 
     def with_rows(self, rows: Iterable[RentalRow]) -> OfferOutcome:

@@ -149,6 +149,11 @@ def left_out(rental: Rental) -> list[str]:
         if outcome.left_out:
             by_reason.setdefault(outcome.left_out, []).append(f"{outcome.offer.name} ({outcome.offer.card})")
     lines = [f"Left out: {listed(names)}: {why}" for why, names in by_reason.items()]
+    lines += [
+        f"Left out: numbers of nodes of {each.offer.name}: {each.too_large}"
+        for each in rental.outcomes
+        if each.too_large and each.rows
+    ]
     skipped = [each for each in rental.outcomes if each.skipped and each.rows]
     if skipped:
         few = ", ".join(
@@ -195,6 +200,8 @@ def not_included(rental: Rental) -> str:
         size = _span_of_shares([error for error in errors if error])
         unknown = " (steps without one: not known)" if not errors[0] else ""
         ranges = f"Ranges of hours: derived steps are within {size} in nine of ten cases{unknown}"
+    if any(step.memory is None for each in rental.outcomes for step in each.steps):
+        ranges += ". Memory is not checked: a step's file does not say what it needs"
     return f"{ranges}. Not included: {missing}"
 
 

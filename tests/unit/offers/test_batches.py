@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from hocket.errors import HocketError
-from hocket.graph import load_step
+from hocket.graph import MemoryMoment, StepGraph, StepMemory, load_step
 from hocket.graph.step import Phase
 from hocket.offers import Offer, TrainingJob, rent
 from hocket.offers.accumulated_step import accumulated
@@ -25,8 +25,8 @@ def steps_of(*sizes: int, fixed: bool = False) -> GivenSteps:
 
 def test_a_fixed_batch_a_card_is_the_steps_at_any_number_of_cards() -> None:
     job = TrainingJob(examples=1e6)
-    assert {batches_of(job, steps_of(64), "toy", cards) for cards in (1, 7, 512)} == {(64, 1)}
-    assert batches_of(TrainingJob(examples=1e6, accumulate=4), steps_of(64), "toy", 3) == (64, 4)
+    assert {batches_of(job, steps_of(64), "toy", cards, 64) for cards in (1, 7, 512)} == {(64, 1)}
+    assert batches_of(TrainingJob(examples=1e6, accumulate=4), steps_of(64), "toy", 3, 64) == (64, 4)
 
 
 @pytest.mark.parametrize(
@@ -46,13 +46,13 @@ def test_a_global_batch_divides_over_cards_and_is_summed_up_where_a_step_is_smal
     sizes: tuple[int, ...], cards: int, expected: tuple[int, int] | None
 ) -> None:
     job = TrainingJob(examples=1e6, global_batch=1024)
-    assert batches_of(job, steps_of(*sizes), "toy", cards) == expected
+    assert batches_of(job, steps_of(*sizes), "toy", cards, max(sizes)) == expected
 
 
 def test_accumulation_that_is_asked_for_is_taken_or_none_is() -> None:
     job = TrainingJob(examples=1e6, global_batch=1024, accumulate=4)
-    assert batches_of(job, steps_of(32, 64), "toy", 8) == (32, 4)
-    assert batches_of(job, steps_of(32, 64), "toy", 2) is None
+    assert batches_of(job, steps_of(32, 64), "toy", 8, 64) == (32, 4)
+    assert batches_of(job, steps_of(32, 64), "toy", 2, 64) is None
 
 
 def test_an_accumulated_step_computes_its_batches_and_exchanges_once() -> None:
@@ -89,3 +89,38 @@ def test_more_cards_take_fewer_updates_or_smaller_batches() -> None:
     alone = float(STEP.durations_s.sum())
     update = float(STEP.durations_s[STEP.phases == Phase.UPDATE].sum())
     assert strong[0].step_s == pytest.approx(2 * alone - update)
+
+
+def held(memory_bytes: float, *, scales: bool = True) -> StepGraph:
+    """A step of four examples on an L4 (24 GB) that needs so much, a quarter of it for each example."""
+    moment = MemoryMoment(
+        phase="backward", gradients_bytes=0.0, fixed_bytes=0.0, bytes_per_example=memory_bytes / 4
+    )
+    memory = StepMemory(
+        batch_size=4,
+        parameters_bytes=0.0,
+        gradients_bytes=0.0,
+        optimizer_bytes=0.0,
+        moments=(moment,),
+        scales=scales,
+    )
+    return replace(STEP, device="l4", memory=memory)
+
+
+def test_a_step_that_does_not_fit_its_card_is_left_out_with_what_fits() -> None:
+    offer = Offer(name="a", device="l4", gpus=1, price_per_hour=2, most_nodes=2, bandwidth_bps=1e9)
+    assert len(rent(held(20e9), [offer], TrainingJob(examples=96))) == 2
+    for graph, said in (
+        (held(40e9), "a batch of 4 needs 43 GB of its 24 GB; 2 fit"),
+        (held(40e9, scales=False), "a batch of 4 needs 43 GB of its 24 GB; give a smaller batch"),
+        (held(400e9), "a batch of 4 needs 421 GB of its 24 GB, and not even one example fits"),
+    ):
+        with pytest.raises(HocketError, match=rf"no offer is left: a \(l4\): {said}$"):
+            rent(graph, [offer], TrainingJob(examples=96))
+
+
+def test_a_global_batch_goes_in_batches_that_fit() -> None:
+    offer = Offer(name="a", device="l4", gpus=1, price_per_hour=2, most_nodes=2, bandwidth_bps=1e9)
+    smaller = replace(held(20e9), batch_size=2)
+    rental = rent([held(40e9), smaller], [offer], TrainingJob(examples=96, global_batch=8))
+    assert [(row.nodes, row.batch_size, row.accumulate) for row in rental] == [(1, 2, 4), (2, 2, 2)]

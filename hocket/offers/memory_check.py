@@ -1,0 +1,38 @@
+"""The memory of a card against what a step needs of it."""
+
+from __future__ import annotations
+
+from hocket.datasheets import DEVICES
+from hocket.graph import StepGraph
+from hocket.text import scaled_text
+
+
+def largest_fitting(graph: StepGraph, card: str, cards: int) -> int | None:
+    """The largest batch with which the step fits its card, 0 for none; None where that is not known."""
+    if graph.memory is None or card not in DEVICES or not graph.memory.scales:
+        return None
+    return graph.memory.largest_batch(DEVICES[card].memory_bytes, workers=cards)
+
+
+def misfit(graph: StepGraph, card: str, cards: int) -> str:
+    """A clause on a step that does not fit its card, with the largest batch that does; "" for one that fits.
+
+    Also "" where the step does not say what it needs, or no datasheet what the card has.
+    """
+    if graph.memory is None or card not in DEVICES:
+        return ""
+    held = DEVICES[card].memory_bytes
+    needed = graph.memory.needed(workers=cards).total_bytes
+    if needed <= held:
+        return ""
+    largest = largest_fitting(graph, card, cards)
+    shown = f"a batch of {graph.batch_size} needs {scaled_text(needed, 'B')} of its {scaled_text(held, 'B')}"
+    if largest is None:
+        return f"{shown}; give a smaller batch"
+    if largest:
+        return f"{shown}; {largest} fit"
+    sharded = (
+        graph.memory.needed(1, workers=cards, sharding="parameters").total_bytes if cards > 1 else held + 1
+    )
+    over = "; sharded over all its cards (FSDP), one example would fit" if sharded <= held else ""
+    return f"{shown}, and not even one example fits{over}"
