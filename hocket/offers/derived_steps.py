@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from hocket.datasheets import DEVICES, Precision
 from hocket.errors import HocketError
 from hocket.graph import StepGraph
+
+if TYPE_CHECKING:
+    from hocket.profiler.derived_target import LoadedTarget
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,6 +28,7 @@ class DerivedSteps:
     channels_last: bool = False
     compile: bool = False
     telling: Callable[[str], object] = lambda _: None
+    _loaded: dict[int | None, LoadedTarget] = field(default_factory=dict)
     _kept: dict[tuple[str, int | None], StepGraph] = field(default_factory=dict)
 
     @property
@@ -56,8 +61,8 @@ class DerivedSteps:
         return own if own is not None and own.batch_size == batch_size else self._step(card, batch_size)
 
     def _step(self, card: str, batch_size: int | None) -> StepGraph:
-        from hocket.profiler import Target
-        from hocket.profiler.derived_target import derive_target
+        from hocket.profiler import Target, derive
+        from hocket.profiler.derived_target import load_target
 
         def told(remark: str) -> None:
             if batch_size != self.batch_size:
@@ -68,5 +73,10 @@ class DerivedSteps:
             way = Target(
                 DEVICES[card], self.precision, channels_last=self.channels_last, compile=self.compile
             )
-            self._kept[card, batch_size] = derive_target(self.target, batch_size, way, told=told)
+            if batch_size not in self._loaded:
+                self._loaded[batch_size] = load_target(self.target, batch_size, told=told)
+            loaded = self._loaded[batch_size]
+            self._kept[card, batch_size] = derive(
+                loaded.step, device=way, name=loaded.name, batch_size=loaded.batch_size
+            )
         return self._kept[card, batch_size]

@@ -143,7 +143,7 @@ def _outcome(steps: StepsByCard, offer: Offer, job: TrainingJob) -> OfferOutcome
 
 
 def _largest(steps: StepsByCard, card: str, offer: Offer, job: TrainingJob) -> int:
-    """The largest batch of a card; with a global batch, which smaller ones make too, the largest that fits."""
+    """The largest batch of a card; with a global batch, which smaller ones make, the largest that fits."""
     largest = steps.largest_batch(card)
     if job.global_batch is None:
         return largest

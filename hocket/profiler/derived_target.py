@@ -4,37 +4,42 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
+from typing import NamedTuple
 
 from hocket.errors import HocketError
-from hocket.graph import StepGraph
 from hocket.profiler._batch import first_extent
 from hocket.profiler._fake import fake
 from hocket.profiler._step import make_step
-from hocket.profiler.device import Target, derive
+from hocket.profiler.device import Recordings
 from hocket.profiler.factory import StepSetup, load
 
 USUAL_BATCH = 32
 """Examples of a batch that a model is given where nobody says."""
 
 
-def derive_target(
+class LoadedTarget(NamedTuple):
+    """A target's step for the devices that it is derived for, its name, and the examples of its batch."""
+
+    step: Recordings
+    name: str
+    batch_size: int
+
+
+def load_target(
     target: str,
     batch_size: int | None,
-    way: Target,
     *,
     inference: bool = False,
-    jitter: tuple[float, int, int] = (0.0, 1, 0),
     told: Callable[[str], object] = lambda _: None,
-) -> StepGraph:
-    """Derive one worker's step of ``target``, a name of the zoo or ``FILE.py:FACTORY``; nothing is run.
+) -> LoadedTarget:
+    """Build ``target``, a name of the zoo or ``FILE.py:FACTORY``, of fake tensors where that can be.
 
-    ``batch_size``: None for :data:`USUAL_BATCH`, or what the function makes; ``jitter``: by how much sampled
-    steps vary, how many there are, and the seed; ``told`` gets remarks on the batch.
+    ``batch_size``: None for :data:`USUAL_BATCH`, or what the function makes; ``told`` gets remarks on it.
 
     Raises
     ------
     HocketError
-        As :func:`hocket.profiler.load` and :func:`hocket.profiler.derive` do.
+        As :func:`hocket.profiler.load` does.
     """
     asked = USUAL_BATCH if batch_size is None else batch_size
     with ExitStack() as built:
@@ -44,16 +49,8 @@ def derive_target(
         except HocketError:
             built.close()  # a function may need values, as some initializations do: then it gets memory
             setup = load(target, asked, training=not inference)
-        scale, samples, seed = jitter
-        return derive(
-            make_step(*setup[:4], inference=inference),
-            device=way,
-            name=setup.name,
-            batch_size=num_examples(setup, target, batch_size, told),
-            samples=samples,
-            jitter=scale,
-            seed=seed,
-        )
+        step = make_step(*setup[:4], inference=inference)
+        return LoadedTarget(Recordings(step), setup.name, num_examples(setup, target, batch_size, told))
 
 
 def num_examples(

@@ -49,8 +49,35 @@ class Target:
     """By the roofline of papers' figures: of a K80, P100 or V100 in float32."""
 
 
+class Recordings:
+    """A step, and what it ran by precision and layout: recorded once, timed for several devices."""
+
+    def __init__(self, step: ProfiledStep) -> None:
+        self.step = step
+        self._kept: dict[tuple[Precision, bool, int], tuple[FakeRecord, list[Call]]] = {}
+
+    def of(self, precision: Precision, way: Target, batch_size: int) -> tuple[FakeRecord, list[Call]]:
+        """The record of the step in that precision, and each operation's call."""
+        key = precision, way.channels_last, batch_size
+        if key not in self._kept:
+            calls: list[Call] = []
+
+            def count(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+                calls.append(call_of(func, args, kwargs, result))
+
+            record = record_fake(
+                self.step,
+                count,
+                precision=precision,
+                channels_last=way.channels_last,
+                batch_size=batch_size,
+            )
+            self._kept[key] = record, calls
+        return self._kept[key]
+
+
 def derive(
-    step: ProfiledStep,
+    step: ProfiledStep | Recordings,
     *,
     device: str | Device | Target = "k80",
     name: str | None = None,
@@ -64,7 +91,7 @@ def derive(
     Parameters
     ----------
     step
-        The step; real, or built inside :func:`fake`.
+        The step; real, or built inside :func:`fake`. Of :class:`Recordings`, several are derived faster.
     device
         A name of :data:`hocket.datasheets.DEVICES`, a datasheet of your own, or either with the precision and
         how else the step trains there.
@@ -87,9 +114,11 @@ def derive(
     sheet = _sheet(way.device)
     precision = way.precision or sheet.default_precision
     sheet.check(precision)
+    recordings = step if isinstance(step, Recordings) else Recordings(step)
+    step = recordings.step
     derived = _as_papers if _is_of_papers(sheet, precision, way) else _by_model
     examples = step.batch_size() if batch_size is None else batch_size
-    found = derived(step, sheet, precision, way, examples)
+    found = derived(recordings, sheet, precision, way, examples)
     scale = np.random.default_rng(seed).lognormal(-(jitter**2) / 2, jitter, samples)
     graph = build_graph(
         found.record.step.parameters(),
@@ -141,7 +170,7 @@ def _is_of_papers(sheet: Device, precision: Precision, way: Target) -> bool:
 
 
 def _as_papers(
-    step: ProfiledStep, sheet: Device, precision: Precision, way: Target, batch_size: int
+    recordings: Recordings, sheet: Device, precision: Precision, way: Target, batch_size: int
 ) -> _Derived:
     works: list[CallWork] = []
     narrow: set[torch.dtype] = set()
@@ -153,7 +182,7 @@ def _as_papers(
                 each.dtype for each in tensors(args) if each.is_floating_point() and each.itemsize < 4
             )
 
-    record = record_fake(step, count, channels_last=way.channels_last, batch_size=batch_size)
+    record = record_fake(recordings.step, count, channels_last=way.channels_last, batch_size=batch_size)
     seconds = np.array([duration_s(work, sheet.name, FITTED) for work in works])
     names = " and ".join(sorted(str(each).removeprefix("torch.") for each in narrow))
     caveat = (
@@ -164,16 +193,9 @@ def _as_papers(
 
 
 def _by_model(
-    step: ProfiledStep, sheet: Device, precision: Precision, way: Target, batch_size: int
+    recordings: Recordings, sheet: Device, precision: Precision, way: Target, batch_size: int
 ) -> _Derived:
-    calls: list[Call] = []
-
-    def count(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
-        calls.append(call_of(func, args, kwargs, result))
-
-    record = record_fake(
-        step, count, precision=precision, channels_last=way.channels_last, batch_size=batch_size
-    )
+    record, calls = recordings.of(precision, way, batch_size)
     time = step_time(calls, record.recorder.operations, sheet, precision, compiled=way.compile)
     own = sorted(time.multiplied & set(HALVES)) if precision in ("fp32", "tf32") else []
     said = f"{precision}, {' and '.join(own)} as the model has it" if own else precision

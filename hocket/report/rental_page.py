@@ -14,7 +14,7 @@ from hocket.offers.rental_answer import (
 from hocket.report.alternatives import sentences_text
 from hocket.report.html_page import Tile, render_page
 from hocket.report.rental_table import offer_columns, offers_of, row_columns
-from hocket.text import amount_text, capitalized, hours_text
+from hocket.text import amount_text, capitalized, hours_text, scaled_text
 
 if TYPE_CHECKING:
     from hocket.offers.rental import Rental, RentalRow
@@ -28,7 +28,8 @@ def render_rental(rental: Rental) -> str:
         "rental.html",
         {"rental": rental_figure(rental)},
         title=f"{rental.model}: what to rent",
-        setup="; ".join(assumptions(rental)),
+        setup=_setup(rental),
+        assumed="; ".join(assumptions(rental)),
         tiles=_tiles(rental),
         answers=verdicts(rental),
         cautions=cautions(rental),
@@ -41,6 +42,17 @@ def render_rental(rental: Rental) -> str:
         limited=rental.job.deadline_s is not None or rental.job.budget is not None,
         texts={"front": _text(rental)},
     )
+
+
+def _setup(rental: Rental) -> str:
+    """The job in a few words."""
+    job = rental.job
+    said = [f"{scaled_text(job.examples, '')}".replace(" ", "") + " examples"]
+    if job.deadline_s is not None:
+        said.append(f"within {hours_text(job.deadline_s / 3600)}")
+    if job.budget is not None:
+        said.append(f"for at most {amount_text(job.budget, rental.currency)}")
+    return ", ".join(said)
 
 
 def rental_figure(rental: Rental) -> dict[str, Any]:

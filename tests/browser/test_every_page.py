@@ -1,5 +1,7 @@
 """What every kind of page keeps to: any width, both colour schemes, a text for each figure, the keyboard."""
 
+from dataclasses import replace
+
 import msgspec
 import pytest
 from fake_clusters import fake_cluster
@@ -13,7 +15,9 @@ from hocket.bench.replay.accuracy import Accuracy
 from hocket.bench.replay.accuracy_request import AccuracyRequest, Configuration
 from hocket.bench.replay.accuracy_statistics import groups_of, row_of
 from hocket.cluster.live.page_server import PageServer
+from hocket.graph import load_step
 from hocket.network.file import NetworkFile
+from hocket.offers import Offer, TrainingJob, rent
 from hocket.report.accuracy_page import render_accuracy
 from hocket.report.cluster_page import render_cluster
 from hocket.report.comparison_page import render_comparison
@@ -23,6 +27,7 @@ from hocket.report.result_files import ClusterEntry, TrainingEntry
 from hocket.report.step_page import render
 from hocket.report.training_page import render_training
 from hocket.reproduce.papers_page import render as render_reproduction
+from tests.unit.cli.test_commands import GOLDEN
 from tests.unit.reproduce.test_output import ABOUT, made
 
 pytestmark = pytest.mark.slow
@@ -47,6 +52,18 @@ def a_recorded_cluster():
 def a_prediction():
     rows = [*fake_curve(), *fake_curve(2)]
     return render_prediction([msgspec.structs.replace(row, cost_per_example=1e-6) for row in rows])
+
+
+def a_rental():
+    step = load_step(GOLDEN / "branches.step.json")
+    common = {"device": "toy", "gpus": 2, "most_nodes": 4, "intra_bps": 1e9, "currency": "USD"}
+    offers = [
+        Offer(name="fast-nodes-with-a-long-name", price_per_hour=10, bandwidth_bps=1e9, **common),
+        Offer(name="slow", price_per_hour=3, bandwidth_bps=500.0, **common),
+        Offer(name="other", device="l4", gpus=1, price_per_hour=1, most_nodes=1),
+    ]
+    job = TrainingJob(examples=1e6, deadline_s=3e6, budget=3e4)
+    return rent(replace(step, expected_error=0.2, caveat="not measured"), offers, job).plot().html
 
 
 def an_accuracy():
@@ -88,7 +105,7 @@ PAGES = {
     page.__name__: page
     for page in (
         *(a_step, a_cluster, a_recorded_cluster, a_prediction, an_accuracy, a_reproduction),
-        *(a_training_run, a_comparison),
+        *(a_training_run, a_comparison, a_rental),
     )
 }
 

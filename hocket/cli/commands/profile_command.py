@@ -210,14 +210,22 @@ def profile(
 
 def _derived(target: str, step: ProfileOptions, seed: int) -> StepGraph:
     """The step of ``target``, derived for a device that is not here."""
-    from hocket.profiler import Target
-    from hocket.profiler.derived_target import derive_target
+    from hocket.profiler import Target, derive
+    from hocket.profiler.derived_target import load_target
 
     sheet = step.sheet()
     way = Target(sheet, step.precision, channels_last=step.channels_last, compile=step.compile)
-    jitter = step.jitter, step.steps if step.jitter > 0 else 1, seed
     with progress(f"deriving {target} on {sheet.name}"):
-        return derive_target(target, step.batch_size, way, inference=step.inference, jitter=jitter, told=note)
+        loaded = load_target(target, step.batch_size, inference=step.inference, told=note)
+        return derive(
+            loaded.step,
+            device=way,
+            name=loaded.name,
+            batch_size=loaded.batch_size,
+            samples=step.steps if step.jitter > 0 else 1,
+            jitter=step.jitter,
+            seed=seed,
+        )
 
 
 def _measured(target: str, step: ProfileOptions) -> Profile:
