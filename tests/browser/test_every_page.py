@@ -60,7 +60,7 @@ def a_rental():
     offers = [
         Offer(name="fast-nodes-with-a-long-name", price_per_hour=10, bandwidth_bps=1e9, **common),
         Offer(name="slow", price_per_hour=3, bandwidth_bps=500.0, **common),
-        Offer(name="other", device="l4", gpus=1, price_per_hour=1, most_nodes=1),
+        Offer(name="other", device="l4", gpus=1, price_per_hour=1, most_nodes=1, currency="USD"),
     ]
     job = TrainingJob(examples=1e6, deadline_s=3e6, budget=3e4)
     return rent(replace(step, expected_error=0.2, caveat="not measured"), offers, job).plot().html
