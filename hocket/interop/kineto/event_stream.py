@@ -245,7 +245,7 @@ class EventStream:
 
 
 def _end_of_value(buffer: bytes, at: int) -> int | None:
-    """Where the value that begins at ``at`` ends; None where the buffer ends before it."""
+    """The place at which the value that begins at ``at`` ends; None where the buffer ends before it."""
     if buffer[at : at + 1] not in (b"{", b"[", b'"'):
         found = _BARE.match(buffer, at)
         return None if found is None or found.end() == len(buffer) else found.end()
@@ -289,7 +289,7 @@ def _object_of(text: bytes, done: Counter[str]) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-class _Trace(msgspec.Struct, frozen=True):
+class _EventsOfTrace(msgspec.Struct, frozen=True):
     traceEvents: list[Any]  # noqa: N815 - Chrome's name
 
 
@@ -299,7 +299,7 @@ def _without_list(text: bytes, source: str) -> FormatError:
     if "nodes" in found and "schema" in found:
         return FormatError(source, "", "is a PyTorch ExecutionTrace; give it with --execution-trace")
     try:
-        decode(text, _Trace, "", source)
+        decode(text, _EventsOfTrace, "", source)
     except FormatError as refused:
         return refused
     return FormatError(source, "traceEvents", "is not found where torch.profiler writes it")

@@ -47,7 +47,7 @@ def mended(data: bytes) -> tuple[bytes, Counter[str]]:
 
 
 def mended_in_words(done: Counter[str]) -> str:
-    """What was done for a file, and nothing where nothing was."""
+    """The repairs done for a file, in words; nothing where none was."""
     said = ["texts that are not UTF-8"] * bool(done[_TEXTS])
     if done[_MISSING]:
         said.append(counted(done[_MISSING], "missing value"))

@@ -212,7 +212,7 @@ def _unlaunched(place: int, of: Gpu, correlation: int) -> Unlaunched:
 
 
 def _correlation(args: WireArgs) -> int:
-    """What ties an operation to its call; nothing that is in no 64 bits."""
+    """The number that ties an operation to its call; nothing that is in no 64 bits."""
     found = whole(args.correlation)
     return found if found is not None and abs(found) < _MOST else _NONE
 

@@ -68,7 +68,7 @@ class SharedValues:
         return self._values.setdefault(value, value)
 
     def args(self, wire: WireArgs) -> Args:
-        """What is kept of an event's details."""
+        """The part that is kept of an event's details."""
         shapes = bytes(wire.dims) or bytes(wire.dims_of_1_8)
         types = bytes(wire.types)
         rest = (

@@ -172,7 +172,7 @@ class Trials:
         return said if race.sure else f"{said}: which of these two is faster may be chance"
 
     def _times_over(self, k: int) -> str:
-        """How many times as fast as plan ``k`` the winner was, in words."""
+        """The winner's speed in times of plan ``k``'s, in words."""
         share, error = self._race.lead(k)
         return f"{1 / share:.2f}x as fast as '{self._name(k)}', give or take {error * 100:.1f}%"
 
