@@ -191,8 +191,8 @@ def not_included(rental: Rental) -> str:
     """A sentence on the ranges, and on what neither they nor the hours include."""
     errors = sorted({step.expected_error for each in rental.outcomes for step in each.steps})
     missing = (
-        "reading data, checkpoints, failures, starting machines and a network that others use; cost is by the"
-        " second, without disks and traffic"
+        "reading data, cards that are slower at times, checkpoints, failures, starting machines and a network"
+        " that others use; cost is by the second, without disks and traffic"
     )
     if not errors[-1]:
         ranges = "Hours have no range, as the error of this step is not known"

@@ -120,6 +120,8 @@ def predict(
     else:
         assumed = assumptions(graph, applying(settings, exchange.value))
         each = "one device, a link of its own" if network.nodes is None else "one GPU"
+        if rows[0].mode == "sync" and graph.num_samples == 1 and max(num_workers) > 1:
+            each += ", all steps equally long, so that none waits for a slower one"
         said = f"{assumed}; each worker: {each}"
         at = link_text(network) + (", clipped by norm" if planning.clip else "")
         answered = [*map(capitalized, verdicts(rows, at))]

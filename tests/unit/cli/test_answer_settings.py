@@ -85,7 +85,8 @@ def test_a_prediction_names_what_nobody_gave() -> None:
             "toy, batches of 4 a worker, gradients not clipped; given"
             ": steps 4; by default: architecture allreduce, mode sync,"
             " policy ddp, bandwidth 10 Gbit/s, startup 0 s, pattern ring or tree by size, parsing 0 s"
-            "; each worker: one device, a link of its own",
+            "; each worker: one device, a link of its own, all steps equally long, so that none waits for a"
+            " slower one",
         ),
         (
             ["predict", BRANCHES, *FEW, "--policy", "tac", "--latency", "50us", "--parse-beta", "10us"],
@@ -102,7 +103,8 @@ def test_a_prediction_names_what_nobody_gave() -> None:
             "toy, batches of 4 a worker, gradients not clipped; given"
             f": bandwidth 10 Mbit/s, pattern tree, steps 4; {CARAMEL}:"
             " architecture allreduce, policy caramel; by default: mode sync, startup 0 s, parsing 0 s"
-            "; each worker: one device, a link of its own",
+            "; each worker: one device, a link of its own, all steps equally long, so that none waits for a"
+            " slower one",
         ),
         (
             ["simulate", BRANCHES, "--policy", "tac", "--workers", "2"],
