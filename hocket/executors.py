@@ -55,10 +55,10 @@ def on_processes(
             raise HocketError("a process was ended from outside, perhaps for want of memory") from None
         except BaseException:
             with uninterrupted():  # processes that are left would compute to their end, and we wait for them
-                pool.shutdown(wait=False, cancel_futures=True)
                 for child in set(multiprocessing.active_children()) - others:
                     child.kill()
-                    child.join()
+                # The pool's own thread joins them: of two that do, one can miss an end for good.
+                pool.shutdown(cancel_futures=True)
             raise
 
 

@@ -91,12 +91,12 @@ class Scaling(NamedTuple):
 
 
 def scalings(data: Path, only: Iterable[str] = MODELS) -> Iterator[Scaling]:
-    """Every published row of several GPUs with these models, with what is predicted for it."""
+    """Every published row of several GPUs with ``only`` these models, with what is predicted for it."""
     with (data / "published_training_throughput.csv").open() as file:
         rows = list(csv.DictReader(file))
     for card in CARDS:
         mine = [row for row in rows if row["device"].endswith(card.published)]
-        for alone in [row for row in mine if row["gpus"] == "1"]:
+        for alone in [row for row in mine if row["gpus"] == "1" and row["model"] in only]:
             kind = alone["precision"], alone["model"]
             same = [row for row in mine if (row["precision"], row["model"]) == kind and row is not alone]
             one, counts = float(alone["examples_per_s"]), sorted({int(row["gpus"]) for row in same})

@@ -30,10 +30,10 @@ class ClusterFile(Summarized, msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes
     ----------
-    gpus_per_node, intra_bandwidth_bps, nics_per_node, intra_startup_s, in_switch, nodes_per_rack,
-    oversubscription
-        As ``gpus``, ``intra_bps``, ``nics``, ``intra_startup_s``, ``in_switch``, ``per_rack`` and
-        ``oversubscription`` in :class:`hocket.Nodes`.
+    gpus_per_node, nics_per_node, nodes_per_rack
+        As ``gpus``, ``nics`` and ``per_rack`` in :class:`hocket.Nodes`.
+    intra_bandwidth_bps, intra_startup_s, in_switch, oversubscription
+        As ``intra_bps`` and, by the same names, the others there.
     bandwidth_bps, startup_s
         Of one NIC, as in :class:`hocket.Network`.
 

@@ -124,7 +124,7 @@ def _of_card(device: str, precision: str) -> str:
             f" within {off:.0%} by fits without the card"
         )
     if not _figures_of(device, precision):
-        return f"; no figure is of a {device} in {precision}"
+        return f"; no figure is of {device} in {precision}"
     held_out = f"within {off:.0%} by a fit without that card"
     return f"; torchvision's ResNet-50 and BERT base in {precision} on {device} are {held_out}"
 
