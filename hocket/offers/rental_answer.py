@@ -199,7 +199,8 @@ def not_included(rental: Rental) -> str:
     else:
         size = _span_of_shares([error for error in errors if error])
         unknown = " (steps without one: not known)" if not errors[0] else ""
-        ranges = f"Ranges of hours: derived steps are within {size}, as cautioned above, and the network's part has no range{unknown}"
+        within = f"Ranges of hours: derived steps are within {size}{unknown}, as cautioned above"
+        ranges = f"{within}; the network's part has none"
     if any(step.memory is None for each in rental.outcomes for step in each.steps):
         ranges += ". Memory is not checked: a step's file does not say what it needs"
     return f"{ranges}. Not included: {missing}"
