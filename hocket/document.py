@@ -33,7 +33,7 @@ _STANDARD_OUTPUT = 1
 _OPEN_FILES = {"-": _STANDARD_OUTPUT, "/dev/stdout": _STANDARD_OUTPUT, "/dev/stderr": 2}
 USES = {
     "hocket.step/1": "hocket plan, simulate, tune and predict take it as it is",
-    "hocket.plan/1": "give it as --plan",
+    "hocket.plan/1": "hocket simulate, predict, bench and train take it as --plan",
     "hocket.network/1": "give it as --network",
     "hocket.device/1": "give it as --device-file of hocket profile",
     "hocket.timeline/1": "hocket compare, report and export perfetto take it",

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from hocket.errors import HocketError
 from hocket.network import parse_bandwidth
+from hocket.text import listed
 
 MOST = 100_000
 _COUNTS = re.compile(r"\s*(?P<first>\d{1,9})\s*(?:-\s*(?P<last>\d{1,9})\s*)?", re.ASCII)
@@ -68,7 +69,7 @@ def ratios(text: str) -> tuple[float, ...]:
 
 
 def amount(text: str, what: str) -> float:
-    """A large number: ``90M``, ``1.28M``, ``90e6``, ``1_281_167``; k, M, G and T are powers of a thousand.
+    """A large number above 0: ``90M``, ``1.28M``, ``90e6``, ``1_281_167``; k, M, G and T are powers of 1000.
 
     Raises
     ------
@@ -77,9 +78,28 @@ def amount(text: str, what: str) -> float:
     """
     match = _AMOUNT.fullmatch(text.strip())
     if match is None:
+        if text.strip().startswith("-") and _AMOUNT.fullmatch(text.strip()[1:]):
+            raise HocketError(f"{what} {text} is not above 0; write e.g. 90M or 90e6")
         fix = "write 1.2G for 1.2 billion" if text.strip()[-1:] in ("B", "b") else "write e.g. 90M or 90e6"
         raise HocketError(f"{what} '{text}' is not a number; {fix}")
-    return float(match["number"].replace("_", "").replace(",", "")) * _SCALES[match["scale"]]
+    found = float(match["number"].replace("_", "").replace(",", "")) * _SCALES[match["scale"]]
+    if not found > 0:
+        raise HocketError(f"{what} {text} is not above 0; write e.g. 90M or 90e6")
+    return found
+
+
+def whole_amount(text: str, what: str) -> int:
+    """As :func:`amount`, of things of which there is no half.
+
+    Raises
+    ------
+    HocketError
+        Also for what is no whole number.
+    """
+    found = amount(text, what)
+    if found != int(found):
+        raise HocketError(f"{what} {text} is not a whole number; write e.g. {int(found) + 1}")
+    return int(found)
 
 
 def long_duration(text: str, what: str) -> float:
@@ -92,8 +112,14 @@ def long_duration(text: str, what: str) -> float:
     """
     match = _LONG.fullmatch(text.strip())
     if match is None:
-        raise HocketError(f"{what} '{text}' is not a time with a unit; write e.g. 24h, 90min or 3d")
-    return float(match["number"]) * _LONG_UNITS[match["unit"]]
+        units = listed(list(dict.fromkeys(_LONG_UNITS)))
+        raise HocketError(
+            f"{what} '{text}' is not a time with one of the units {units}; write e.g. 24h or 3d"
+        )
+    found = float(match["number"]) * _LONG_UNITS[match["unit"]]
+    if not found > 0:
+        raise HocketError(f"{what} {text} is not above 0; write e.g. 24h or 3d")
+    return found
 
 
 def _number(text: str) -> float:

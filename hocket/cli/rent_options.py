@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hocket.cli import options
-from hocket.cli.list_options import amount, long_duration
+from hocket.cli.list_options import amount, long_duration, whole_amount
 from hocket.cli.panels import OFFERS, OUTPUT, PROFILE, TRAINED, option
 from hocket.datasheets import Precision
 from hocket.errors import HocketError
@@ -56,7 +56,7 @@ class RentJob:
         option("--examples", panel=TRAINED, metavar="N", help="Examples, each as often as it comes: 90M."),
     ] = None
     epochs: Annotated[
-        float | None,
+        str | None,
         option("--epochs", panel=TRAINED, metavar="X", help="Or so often --dataset-size of them."),
     ] = None
     dataset_size: Annotated[
@@ -71,10 +71,10 @@ class RentJob:
         option("--deadline", panel=TRAINED, metavar="HOURS", help="At the latest: 24h, 90min, 3d."),
     ] = None
     budget: Annotated[
-        float | None, option("--budget", panel=TRAINED, metavar="X", help="At most, in the offers' currency.")
+        str | None, option("--budget", panel=TRAINED, metavar="X", help="At most, in the offers' currency.")
     ] = None
     global_batch: Annotated[
-        int | None,
+        str | None,
         option(
             "--global-batch",
             panel=TRAINED,
@@ -84,7 +84,7 @@ class RentJob:
         ),
     ] = None
     accumulate: Annotated[
-        int | None,
+        str | None,
         option(
             "--accumulate",
             panel=TRAINED,
@@ -101,10 +101,10 @@ class RentJob:
         deadline_s = None if self.deadline is None else long_duration(self.deadline, "deadline")
         return TrainingJob(
             examples=self._examples(),
-            global_batch=self.global_batch,
-            accumulate=self.accumulate,
+            global_batch=self._global_batch(),
+            accumulate=None if self.accumulate is None else whole_amount(self.accumulate, "accumulate"),
             deadline_s=deadline_s,
-            budget=self.budget,
+            budget=None if self.budget is None else amount(self.budget, "budget"),
         )
 
     def _examples(self) -> float:
@@ -122,16 +122,20 @@ class RentJob:
         if self.epochs is not None:
             if self.dataset_size is None:
                 raise HocketError(
-                    f"--epochs {self.epochs:g}: of what size is not said; give --dataset-size 1.28M"
+                    f"--epochs {self.epochs}: of what size is not said; give --dataset-size 1.28M"
                 )
-            return self.epochs * amount(self.dataset_size, "dataset size")
+            return amount(self.epochs, "epochs") * amount(self.dataset_size, "dataset size")
         assert self.steps is not None, "one of three is given"
-        if self.global_batch is None:
+        global_batch = self._global_batch()
+        if global_batch is None:
             raise HocketError(
                 f"--steps {self.steps}: without --global-batch, more cards see more examples in as many"
                 " steps, and none is faster; give --global-batch N, or --examples"
             )
-        return amount(self.steps, "steps") * self.global_batch
+        return amount(self.steps, "steps") * global_batch
+
+    def _global_batch(self) -> int | None:
+        return None if self.global_batch is None else whole_amount(self.global_batch, "global batch")
 
 
 @dataclass(frozen=True, kw_only=True)

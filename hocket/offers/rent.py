@@ -115,9 +115,7 @@ def _outcome(steps: StepsByCard, offer: Offer, job: TrainingJob) -> OfferOutcome
         else:
             by_batches.setdefault(found, []).append(nodes)
     if not by_batches:
-        cards = f"{counted(offer.gpus, 'card')} a node"
-        why = f"the global batch of {job.global_batch} does not divide into batches of a step, with {cards}"
-        return OfferOutcome(offer=offer, left_out=why)
+        return OfferOutcome(offer=offer, left_out=_undivided(job, steps, offer, largest))
     rows: list[RentalRow] = []
     graphs, too_large = [], []
     for batches, counts in by_batches.items():
@@ -139,6 +137,25 @@ def _outcome(steps: StepsByCard, offer: Offer, job: TrainingJob) -> OfferOutcome
         skipped=tuple(skipped),
         too_large=too_large[0] if too_large else "",
         steps=tuple(graphs),
+    )
+
+
+def _undivided(job: TrainingJob, steps: StepsByCard, offer: Offer, largest: int) -> str:
+    """A clause on a global batch that no number of nodes has in batches that there are steps of."""
+    parts, each = offer.gpus, f"{counted(offer.gpus, 'card')} a node"
+    if job.accumulate is not None:
+        parts, each = (
+            parts * job.accumulate,
+            f"{each} and {counted(job.accumulate, 'batch', 'batches')} a card",
+        )
+    asked = f"the global batch of {job.global_batch}"
+    if largest > 1 and steps.has(offer.card, largest - 1):
+        return (
+            f"{asked} is in no equal parts of 1 to {largest} examples for {each}; give a multiple of {parts}"
+        )
+    return (
+        f"{asked} is in no parts of {largest} examples, the batch of the step's file, for {each}; give a"
+        f" multiple of {parts * largest}, or the model, of which any batch is derived"
     )
 
 

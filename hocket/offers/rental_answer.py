@@ -45,7 +45,10 @@ def verdicts(rental: Rental) -> list[str]:
         level = fastest_of([row for row in rental if row.meets and row.cost <= _LEVEL * cheapest.cost])
         if level not in (None, fastest) and level.hours < _MUCH_FASTER * cheapest.hours:
             lines.append(f"For hardly more: {_told(rental, level)}; {_gain(cheapest, level)}")
-        lines.append(f"Fastest{within}: {_told(rental, fastest)}; {_gain(cheapest, fastest)}")
+        updates = ""
+        if fastest.global_batch != cheapest.global_batch:
+            updates = f", in updates of {fastest.global_batch:,} examples for {cheapest.global_batch:,}"
+        lines.append(f"Fastest{within}: {_told(rental, fastest)}; {_gain(cheapest, fastest)}{updates}")
     sure = _surely_in_time(rental, cheapest)
     return [*lines, *([] if sure is None else [sure])]
 
@@ -114,6 +117,8 @@ def _unmet(rental: Rental) -> list[str]:
         assert row is not None, "a rental has rows"
         limit = hours_text(job.deadline_s / 3600) if job.deadline_s is not None and in_time else ""
         near.append(f"the cheapest{f' within {limit}' if limit else ''} is {_told(rental, row)}")
+        if amount_text(row.cost, "") == amount_text(job.budget, ""):
+            near[-1] += f" ({row.cost:.9g} to more digits)"
     return [f"No offer is within {_limits(rental)}: {near[0]}", *map(capitalized, near[1:])]
 
 
@@ -156,13 +161,15 @@ def left_out(rental: Rental) -> list[str]:
     ]
     skipped = [each for each in rental.outcomes if each.skipped and each.rows]
     if skipped:
-        few = ", ".join(
-            f"{each.offer.name} {counted(len(each.skipped), 'number')}" for each in skipped[:_NAMED]
-        )
-        more = f" and {len(skipped) - _NAMED} more" if len(skipped) > _NAMED else ""
+        few = [
+            f"{counted(len(each.skipped), 'number')} of nodes of {each.offer.name}"
+            for each in skipped[:_NAMED]
+        ]
+        if len(skipped) > _NAMED:
+            few.append(f"some of {counted(len(skipped) - _NAMED, 'more offer', 'more offers')}")
         lines.append(
-            f"Left out, as the global batch of {rental.job.global_batch} does not divide into such batches:"
-            f" of nodes of {few}{more}"
+            f"Left out: {listed(few)}, over whose cards the global batch of {rental.job.global_batch:,} does"
+            " not divide into batches that fit"
         )
     return lines
 

@@ -54,7 +54,7 @@ def memory_verdict(graph: StepGraph, workers: int = 1, sheet: Device | None = No
         said = f"{batch} fits: {needs}{_largest(largest)}"
         return MemoryVerdict(said + _masters(memory, workers), need, capacity_bytes, largest)
     said = f"{batch} does not fit: {needs}{_largest(largest)}"
-    return MemoryVerdict(said + _sharded(memory, workers), need, capacity_bytes, largest)
+    return MemoryVerdict(said + _sharded(memory, workers, capacity_bytes), need, capacity_bytes, largest)
 
 
 def memory_answers(verdict: MemoryVerdict | None, answers: list[str]) -> list[str]:
@@ -81,11 +81,12 @@ def _largest(largest: int | None) -> str:
     return f"; largest batch: {largest or 'none'}"
 
 
-def _sharded(memory: StepMemory, workers: int) -> str:
+def _sharded(memory: StepMemory, workers: int, capacity_bytes: float) -> str:
     """The need where parameters, gradients and the optimizer's state are shared out."""
     several = workers if workers > 1 else _WORKERS
     need = memory.needed(workers=several, sharding="parameters")
-    return f"; sharded over {several} (FSDP): {_gb(need)}"
+    fits = "" if need.total_bytes <= capacity_bytes else ", which does not fit, either"
+    return f"; sharded over {several} (FSDP): {_gb(need)}{fits}"
 
 
 def _masters(memory: StepMemory, workers: int) -> str:
