@@ -11,7 +11,8 @@ from hocket.network.ranges import MOST_STARTUP_S, check_bandwidth, check_cost
 from hocket.notebook import ObjectSummary, Summarized
 from hocket.text import counted, scaled_text
 
-MOST_NODES, MOST_GPUS, MOST_NICS, MOST_PRICE = 4096, 64, 64, 1e9
+MOST_NODES, MOST_GPUS, MOST_NICS, LEAST_PRICE, MOST_PRICE = 4096, 64, 64, 1e-6, 1e9
+_LONGEST = {"name": 60, "device": 100, "currency": 10}
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
@@ -21,17 +22,17 @@ class Offer(Summarized):
     Parameters
     ----------
     name
-        The name that answers call it by.
+        The name that answers call it by, of at most 60 characters.
     device
         Its cards, as datasheets or steps name them, in any case: "h100", "NVIDIA A100-SXM4-80GB".
     gpus
         Cards in a node, from 1 to 64.
     price_per_hour
-        The price of a node an hour, above 0, in any one currency.
+        The price of a node an hour, from 1e-6 to 1e9, in any one currency.
     most_nodes
         The most nodes that may be had, from 1 to 4096.
     currency
-        The currency's name, for answers; "": none is told.
+        The currency's name, for answers, of at most 10 characters; "": none is told.
     nics
         Network interfaces of a node, from 1 to 64.
     bandwidth_bps
@@ -67,17 +68,20 @@ class Offer(Summarized):
     latency_s: float | None = None
 
     def __post_init__(self) -> None:
-        for what, text in (("name", self.name), ("device", self.device)):
-            if not isinstance(text, str) or not text.strip():
-                raise HocketError(f"{what} {text!r} says nothing; give the offer's {what}")
+        for what in _LONGEST:
+            _check_text(what, getattr(self, what))
         counts = (("gpus", MOST_GPUS), ("most_nodes", MOST_NODES), ("nics", MOST_NICS))
         for what, most in counts:
             count = getattr(self, what)
             if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= most:
                 raise HocketError(f"{what} {count!r} is not a whole number from 1 to {most}; give e.g. 1")
         price = self.price_per_hour
-        if isinstance(price, bool) or not isinstance(price, int | float) or not 0 < price <= MOST_PRICE:
-            rule = f"is not a price above 0, to {MOST_PRICE:g}; give that of one node, e.g. 24"
+        if (
+            isinstance(price, bool)
+            or not isinstance(price, int | float)
+            or not LEAST_PRICE <= price <= MOST_PRICE
+        ):
+            rule = "is not a price from 1e-6 to 1e9; give that of one node, e.g. 24"
             raise HocketError(f"price_per_hour {price!r} {rule}")
         for bandwidth_bps in (self.bandwidth_bps, self.intra_bps):
             if bandwidth_bps is not None:
@@ -116,6 +120,18 @@ class Offer(Summarized):
         return ObjectSummary(f"Offer '{self.name}'", lines)
 
 
+def _check_text(what: str, text: str) -> None:
+    """Refuse a text that answers could not show in a line of a terminal."""
+    if not isinstance(text, str) or not (text.strip() or what == "currency"):
+        raise HocketError(f"{what} {text!r} says nothing; give the offer's {what}")
+    if not text.isprintable():
+        raise HocketError(f"{what} {text!r} has characters that cannot be printed; leave them out")
+    longest = _LONGEST[what]
+    if len(text) > longest:
+        rule = f"has {len(text)} characters, and may have {longest}; shorten it"
+        raise HocketError(f"{what} '{text[:longest]}...' {rule}")
+
+
 def check_offers(offers: list[Offer] | tuple[Offer, ...]) -> None:
     """Refuse offers that cannot be told apart, or whose prices cannot be compared.
 
@@ -131,10 +147,15 @@ def check_offers(offers: list[Offer] | tuple[Offer, ...]) -> None:
         if offer.name in names:
             raise HocketError(f"two offers are called '{offer.name}'; give each a name of its own")
         names.add(offer.name)
-    currencies = sorted({offer.currency for offer in offers})
+    currencies = {offer.currency.casefold(): offer.currency for offer in offers}
     if len(currencies) > 1:
-        told = " and ".join(repr(each) for each in currencies[:3])
-        raise HocketError(f"prices are in {told}: they cannot be compared; convert them into one currency")
+        told = " and ".join(map(repr, sorted(currencies.values())[:3]))
+        fix = (
+            "fill currency in in every row or in none"
+            if "" in currencies
+            else "convert them into one currency"
+        )
+        raise HocketError(f"prices are in {told}: they cannot be compared; {fix}")
 
 
 def is_count(value: float) -> bool:

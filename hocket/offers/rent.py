@@ -15,7 +15,7 @@ from hocket.offers.node_network import network_of
 from hocket.offers.offer import Offer, check_offers
 from hocket.offers.pareto_front import front_of
 from hocket.offers.rental import OfferOutcome, Rental, RentalRow
-from hocket.offers.steps_by_card import GivenSteps, StepsByCard
+from hocket.offers.steps_by_card import GivenSteps, StepsByCard, check_known
 from hocket.offers.training_job import TrainingJob
 from hocket.predictor import Prediction, predict
 from hocket.text import counted
@@ -41,8 +41,8 @@ def rent(
     Parameters
     ----------
     steps
-        A step, or one for each card that offers have; all of one model. An offer of a card without a step is
-        left out.
+        A step, or one for each card that offers have; all of one model. An offer of a card that has a
+        datasheet and no step is left out.
     offers
         The offers.
     job
@@ -57,8 +57,8 @@ def rent(
     Raises
     ------
     HocketError
-        For offers that cannot be compared, steps that are for one card and batch or of two models, and where
-        no offer is left.
+        For offers that cannot be compared or whose card is unknown, steps that are for one card and batch or
+        of two models, and where no offer is left.
 
     Examples
     --------
@@ -81,6 +81,7 @@ def rent_by(
     """As :func:`rent`, of steps that may be made when they are asked for."""
     listed = list(offers)
     check_offers(listed)
+    check_known(steps, listed)
     outcomes = []
     for k, offer in enumerate(listed):
         outcomes.append(_outcome(steps, offer, job))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from hocket.datasheets import device_name
-from hocket.errors import HocketError
+from hocket.datasheets import DEVICES, device_name
+from hocket.errors import HocketError, UnknownNameError
 from hocket.graph import StepGraph
+from hocket.offers.offer import Offer
 from hocket.text import listed
 
 
@@ -17,6 +18,11 @@ class StepsByCard(Protocol):
     @property
     def model(self) -> str:
         """The model's name."""
+        ...
+
+    @property
+    def own_cards(self) -> Sequence[str]:
+        """Cards that steps know of themselves, beside those of datasheets."""
         ...
 
     def missing(self, card: str) -> str:
@@ -34,6 +40,20 @@ class StepsByCard(Protocol):
     def step(self, card: str, batch_size: int) -> StepGraph:
         """The step of that batch, where :meth:`has` says that there is one."""
         ...
+
+
+def check_known(steps: StepsByCard, offers: Iterable[Offer]) -> None:
+    """Refuse an offer of a card that is neither a step's nor a datasheet's, as a slip of the pen is.
+
+    Raises
+    ------
+    UnknownNameError
+        Naming the offer, and the nearest card.
+    """
+    known = list(dict.fromkeys((*steps.own_cards, *DEVICES)))
+    for offer in offers:
+        if offer.card not in known:
+            raise UnknownNameError(f"offer '{offer.name}': device", offer.card, known)
 
 
 class GivenSteps:
@@ -78,6 +98,11 @@ class GivenSteps:
     def model(self) -> str:
         """The model's name."""
         return self._model
+
+    @property
+    def own_cards(self) -> Sequence[str]:
+        """Those of the steps."""
+        return tuple(self._steps)
 
     def missing(self, card: str) -> str:
         """As :class:`StepsByCard` says."""

@@ -45,6 +45,20 @@ def test_the_example_that_is_shipped_reads_and_stands_among_the_examples() -> No
         assert network_of(offer).nodes is not None
 
 
+def test_comments_below_the_header_are_none_of_the_offers_and_a_quoted_name_may_begin_as_they_do(
+    tmp_path: Path,
+) -> None:
+    found = read(
+        tmp_path, HEADER, f"# {ROW}", "#see, below", "#", f'"#1"{ROW[1:]}', f"#{ROW.replace(',', ' ')}"
+    )
+    assert [offer.name for offer in found] == ["#1"]
+
+
+def test_currencies_are_one_in_any_case(tmp_path: Path) -> None:
+    found = read(tmp_path, f"{HEADER},currency", f"{ROW},USD", f"b{ROW[1:]},usd")
+    assert [offer.currency for offer in found] == ["USD", "usd"]
+
+
 def test_what_an_offer_leaves_out_is_the_datasheets_or_assumed() -> None:
     offer = Offer(name="a", device="l40s", gpus=4, price_per_hour=4, most_nodes=2, bandwidth_bps=1e10)
     network = network_of(offer)
@@ -74,10 +88,10 @@ def test_what_an_offer_leaves_out_is_the_datasheets_or_assumed() -> None:
         ([HEADER, f"{ROW},extra"], "line 2: has 7 cells, its header 6"),
         (
             ["# it", HEADER, "", "a,h100,8,-24,2,1Gbit/s"],
-            "line 4: price_per_hour -24.0 is not a price above 0",
+            "line 4: price_per_hour -24.0 is not a price from 1e-6 to 1e9; give that of one node, e.g. 24",
         ),
-        ([HEADER, "a,h100,8,0,2,1Gbit/s"], "line 2: price_per_hour 0.0 is not a price above 0"),
-        ([HEADER, "a,h100,8,nan,2,1Gbit/s"], "line 2: price_per_hour nan is not a price above 0"),
+        ([HEADER, "a,h100,8,0,2,1Gbit/s"], "line 2: price_per_hour 0.0 is not a price from 1e-6"),
+        ([HEADER, "a,h100,8,nan,2,1Gbit/s"], "line 2: price_per_hour nan is not a price from 1e-6"),
         ([HEADER, "a,h100,8,free,2,1Gbit/s"], "line 2: price_per_hour 'free' is not a number"),
         ([HEADER, "a,h100,8,,2,1Gbit/s"], "line 2: price_per_hour '' is not a number"),
         ([HEADER, "a,h100,8,24,-2,1Gbit/s"], "line 2: most_nodes -2 is not a whole number from 1 to 4096"),
@@ -92,7 +106,57 @@ def test_what_an_offer_leaves_out_is_the_datasheets_or_assumed() -> None:
             [f"{HEADER},currency", f"{ROW},USD", f"b{ROW[1:]},EUR"],
             "prices are in 'EUR' and 'USD': they cannot be compared",
         ),
-        ([HEADER, '"a,h100'], "is not CSV"),
+        (
+            [HEADER, '"a,h100,8,24,2,1Gbit/s', ROW],
+            "line 2: is not CSV: unexpected end of data; close each quote on its line",
+        ),
+        ([HEADER, '"a"b,h100,8,24,2,'], "line 2: is not CSV: ',' expected after '\"'; close each quote"),
+        (
+            [HEADER, f"\x1b[31m{ROW}"],
+            r"line 2: name '\x1b[31ma' has characters that cannot be printed; leave",
+        ),
+        ([HEADER, f"a\0{ROW}"], "line 2: "),
+        ([HEADER, f"b\u2028{ROW}"], r"line 2: name 'b\u2028a' has characters that cannot be printed"),
+        ([HEADER, "a,h\x9b100,8,24,1,"], r"line 2: device 'h\x9b100' has characters that cannot be printed"),
+        (
+            [f"{HEADER},currency", f"{ROW},U\x1bSD"],
+            r"currency 'U\x1bSD' has characters that cannot be printed",
+        ),
+        (
+            [HEADER, f"{60 * 'n'}{ROW}"],
+            f"name '{60 * 'n'}...' has 61 characters, and may have 60; shorten it",
+        ),
+        ([f"{HEADER},currency", f"{ROW},US dollars!"], "'US dollars...' has 11 characters, and may have 10"),
+        (
+            [HEADER, "a,h100,8,$24,1,"],
+            "price_per_hour '$24' is not a number; give e.g. 24.0, without a currency",
+        ),
+        (
+            [HEADER, "a,h100,8,\u0662\u0664,1,"],
+            "price_per_hour '\u0662\u0664' is not a number; give e.g. 24.0",
+        ),
+        ([HEADER, "a,h100,8,1_000,1,"], "line 2: price_per_hour '1_000' is not a number; give e.g. 24.0"),
+        ([HEADER, "a,h100,8,1e-320,1,"], "line 2: price_per_hour 1e-320 is not a price from 1e-6 to 1e9"),
+        ([HEADER, 'a,h100,8,"1,000",1,'], "price_per_hour '1,000' is not a number; leave out the comma"),
+        ([HEADER, "a,h100,1_6,24,1,"], "line 2: gpus '1_6' is not a number; give e.g. 8"),
+        (
+            [HEADER.replace(",", ";")],
+            "line 1: needs a column 'name'; separate cells by commas, not by semicol",
+        ),
+        ([HEADER.replace(",", "\t")], "line 1: needs a column 'name'; separate cells by commas, not by tabs"),
+        (
+            [HEADER, ROW.replace(",", ";")],
+            "line 2: has 1 cell, its header 6; separate cells by commas, quote",
+        ),
+        (
+            [HEADER, f"{ROW}\n #b,h100,8,24,1,"],
+            """line 3: '#b' may begin an offer or a comment; write "#b" in quo""",
+        ),
+        (
+            [f"{HEADER},currency", f"{ROW},", f"b{ROW[1:]},USD"],
+            "prices are in '' and 'USD': they cannot be compared; fill currency in in every row or in none",
+        ),
+        ([HEADER, *10_001 * [ROW]], "holds 10001 offers, and may hold 10000; leave the others out"),
     ],
 )
 def test_what_makes_no_sense_is_refused_in_one_line(tmp_path: Path, lines: list[str], said: str) -> None:

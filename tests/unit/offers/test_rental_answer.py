@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from hocket.errors import HocketError
+from hocket.errors import HocketError, UnknownNameError
 from hocket.graph import load_step
 from hocket.offers import Offer, Rental, TrainingJob, rent
 from hocket.offers.derived_steps import DerivedSteps
@@ -68,14 +68,25 @@ def test_offers_without_a_step_are_left_out_and_none_left_is_refused() -> None:
     ]
     with pytest.raises(HocketError, match=r"no offer is left: other \(l4\): no step is for such a card"):
         rented(other)
-    with pytest.raises(HocketError, match=r"no offer is left: fast \(toy\): there is no datasheet"):
-        rent_by(DerivedSteps(target="alexnet_v2"), [FAST], TrainingJob(examples=1))
     with pytest.raises(HocketError, match=r"no offer is left: v \(v100\): precision bf16: v100 has no units"):
         rent_by(
             DerivedSteps(target="alexnet_v2", precision="bf16"),
             [replace(FAST, name="v", device="v100")],
             TrainingJob(examples=1),
         )
+
+
+def test_a_card_that_neither_a_step_nor_a_datasheet_is_of_is_refused_with_the_nearest() -> None:
+    slip = replace(FAST, name="slip", device="H10")
+    with pytest.raises(
+        UnknownNameError, match=r"^offer 'slip': device 'h10' is unknown; did you mean 'h100'"
+    ) as e:
+        rented(FAST, slip)
+    assert "choose one of: toy, k80, " in str(e.value)
+    with pytest.raises(
+        UnknownNameError, match=r"^offer 'fast': device 'toy' is unknown; choose one of: k80, "
+    ):
+        rent_by(DerivedSteps(target="alexnet_v2"), [FAST], TrainingJob(examples=1))
 
 
 def test_numbers_of_nodes_that_a_global_batch_does_not_divide_into_are_said() -> None:
