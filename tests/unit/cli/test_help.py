@@ -255,7 +255,11 @@ def test_what_tune_wrote_is_simulated_as_it_was_ranked(
         (["import", "kineto", BRANCHES, "-o", "o"], f"{BRANCHES}: format: 'hocket.step/1' is ours already; "),
         (["import", "chakra", BRANCHES, "-o", "o"], f"{BRANCHES}: format: 'hocket.step/1' is ours already; "),
         (["import", "kineto", "mine.py", "-o", "o"], "mine.py: is not JSON but a script"),
-        (["predict", CARAMEL], "'hocket.plan/1' is not 'hocket.step/1', needed here; give it as --plan"),
+        (
+            ["predict", CARAMEL],
+            "'hocket.plan/1' is not 'hocket.step/1', needed here; hocket simulate, predict, bench and train"
+            " take it as --plan",
+        ),
         (["simulate", BRANCHES, "--plan", BRANCHES], "needed here; hocket plan, simulate, tune and predict"),
         (
             ["simulate", "other.json", "--plan", CARAMEL],
