@@ -206,7 +206,7 @@ def not_included(rental: Rental) -> str:
     else:
         size = _span_of_shares([error for error in errors if error])
         unknown = " (steps without one: not known)" if not errors[0] else ""
-        within = f"Ranges of hours: derived steps are within {size}{unknown}, as cautioned above"
+        within = f"Ranges of hours: derived steps are within {size}{unknown}, as each step's caution says"
         ranges = f"{within}; the network's part has none"
     if any(step.memory is None for each in rental.outcomes for step in each.steps):
         ranges += ". Memory is not checked: a step's file does not say what it needs"
