@@ -69,7 +69,7 @@ MUTATIONS = {
     ),
     "updates are no event": Mutation(_ROUNDS, "self._updated = self._device", "_ = self._device"),
     "updates run on the stream of their reader": Mutation(
-        _ROUNDS, "with self._device.on(bucket.stream):", "with contextlib.nullcontext():"
+        _ROUNDS, "with self._device.on(bucket.stream):", "if True:"
     ),
     "a bucket is used when its transfers have started": Mutation(
         _CHANNEL,
