@@ -24,12 +24,12 @@ class _Collective:
 
 
 class DeviceCollectives:
-    """Ranks whose devices sum up by themselves; ``gloo`` is what moves the bytes."""
+    """Ranks whose devices sum up by themselves, on ``stream``; ``gloo`` is what moves the bytes."""
 
     def __init__(self, streams: Streams, gloo: GlooGroup) -> None:
         self.rank, self.size = gloo.rank, gloo.size
         self._streams, self._gloo = streams, gloo
-        self._own = streams.new(transfers=True)
+        self.stream = streams.new(transfers=True)
 
     def reduce(self, tensor: torch.Tensor) -> _Collective:
         """Start an AllReduce of ``tensor`` behind what the current stream was asked for."""
@@ -45,7 +45,7 @@ class DeviceCollectives:
 
     def _start(self, tensor: torch.Tensor, start: Callable[[torch.Tensor], StartedCollective]) -> _Collective:
         block, asked = memory_of(tensor), self._streams.record()
-        taken = tensor if block is None else Use(tensor, block, self._own)
+        taken = tensor if block is None else Use(tensor, block, self.stream)
 
         def summed() -> float:
             there = taken.tensor() if isinstance(taken, Use) else taken
@@ -55,7 +55,7 @@ class DeviceCollectives:
             there.copy_(on_host)
             return time.perf_counter()  # the network's time is the host's
 
-        with self._streams.on(self._own):
+        with self._streams.on(self.stream):
             self._streams.follow(asked)
             self._streams.put(summed)
             return _Collective(self._streams, self._streams.record())

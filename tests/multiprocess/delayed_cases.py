@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import warnings
 from collections.abc import Callable
+from datetime import timedelta
 
 import torch
 from torch import nn
@@ -12,6 +13,8 @@ from torch.nn import functional
 
 import hocket
 from hocket.runtime.observe.device_recorder import DeviceRecorder
+from hocket.runtime.transfers.allreduce_cost import ReductionMeasurement
+from hocket.runtime.transfers.gloo_group import GlooGroup
 from hocket.runtime.transfers.training_device import DEVICES
 from tests.delayed.install import DelayedDevice, moved
 from tests.delayed.streams import Event
@@ -400,3 +403,18 @@ def short(rank: int, world: int) -> list[str]:
 def suite(rank: int, world: int) -> dict[str, list[str]]:
     """What a user of DistributedDataParallel has, on the device."""
     return parity(rank, world)
+
+
+def measured_network(rank: int, world: int) -> float:
+    """The network as ranks find it of whose devices one sums up as it is asked to, the other when waited for."""
+    timeout = timedelta(seconds=60)
+    control = GlooGroup(range(world), "control", timeout)
+    group = here().transfer_group(range(world), "transfers", timeout, None)
+    assert group is not None
+    group.stream.keeps_up = 1.0 - rank
+    pieces = ReductionMeasurement(group, control, moved(nn.Linear(1, 1)).weight).pieces()
+    while True:
+        try:
+            next(pieces)
+        except StopIteration as end:
+            return float(end.value[0].reduction.a_s)
