@@ -406,13 +406,15 @@ def suite(rank: int, world: int) -> dict[str, list[str]]:
 
 
 def measured_network(rank: int, world: int) -> float:
-    """The network as ranks find it of whose devices one sums up as it is asked to, the other when waited for."""
+    """The network between a device that sums up when it is asked to and one that does when it is waited for."""
     timeout = timedelta(seconds=60)
     control = GlooGroup(range(world), "control", timeout)
     group = here().transfer_group(range(world), "transfers", timeout, None)
     assert group is not None
     group.stream.keeps_up = 1.0 - rank
-    pieces = ReductionMeasurement(group, control, moved(nn.Linear(1, 1)).weight).pieces()
+    layer = nn.Linear(1, 1)
+    moved(layer)
+    pieces = ReductionMeasurement(group, control, layer.weight).pieces()
     while True:
         try:
             next(pieces)
