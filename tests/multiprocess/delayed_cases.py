@@ -406,7 +406,7 @@ def suite(rank: int, world: int) -> dict[str, list[str]]:
 
 
 def measured_network(rank: int, world: int) -> float:
-    """The network between a device that sums up when it is asked to and one that does when it is waited for."""
+    """The network between a device that sums up when asked and one that does when waited for."""
     timeout = timedelta(seconds=60)
     control = GlooGroup(range(world), "control", timeout)
     group = here().transfer_group(range(world), "transfers", timeout, None)
