@@ -61,6 +61,7 @@ class FlatPlan:
 
 def flatten(plan: Plan, graph: StepGraph) -> FlatPlan:
     """The arrays of ``plan``, which fits ``graph``; a free compute order ranks operations as in the file."""
+    assert plan.architecture != "fsdp", "units are no transfers in a row"
     index = {name: i for i, name in enumerate(graph.parameter_names)}
     rank = np.arange(graph.num_operations)
     if plan.compute_order is not None:

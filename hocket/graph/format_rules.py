@@ -11,10 +11,11 @@ import numpy as np
 
 from hocket.errors import FormatError, HocketError
 from hocket.graph.csr import Csr, find_cycle, topological_order
-from hocket.graph.plan import Plan, Pull, Push, Reduction
+from hocket.graph.plan import ARCHITECTURE_NAMES, Plan, Pull, Push, Reduction
 from hocket.graph.recorded_run import RecordedRun
 from hocket.graph.step import PHASE_NAMES, Phase, Seconds, StepGraph
 from hocket.graph.step_memory import StepMemory
+from hocket.graph.unit_rules import check_units, units_breach
 
 Refuse = Callable[[str, str], NoReturn]
 
@@ -197,22 +198,23 @@ _NOTHING_SENT = (
 )
 
 
-def check_exchanges(graph: StepGraph, architecture: Literal["ps", "allreduce"]) -> None:
+def check_exchanges(graph: StepGraph, architecture: Literal["ps", "allreduce", "fsdp"]) -> None:
     """Refuse a step that sends nothing: whatever is planned or predicted for it would look perfect.
 
     Raises
     ------
     HocketError
-        When the step has no parameters, these have no byte, or, for all-reduce, it completes no
-        gradient; for any number of workers.
+        When the step has no parameters, these have no byte, or, other than for parameter servers, it
+        completes no gradient; for any number of workers.
     """
     if not graph.num_parameters:
         raise HocketError(f"the step of '{graph.model}' has no parameters, {_NOTHING_SENT}")
     if not graph.parameter_bytes.any():
         raise HocketError(f"the parameters of '{graph.model}' have no byte, {_NOTHING_SENT}")
-    if architecture == "allreduce" and not graph.produced.any():
+    if architecture != "ps" and not graph.produced.any():
+        exchange = ARCHITECTURE_NAMES[architecture]
         raise HocketError(
-            f"the step of '{graph.model}' completes no gradient, so all-reduce has nothing to send; profile "
+            f"the step of '{graph.model}' completes no gradient, so {exchange} has nothing to send; profile "
             "the training step, or choose parameter servers (--architecture ps), from which inference pulls"
         )
 
@@ -222,7 +224,8 @@ def check_plan(plan: Plan, graph: StepGraph, source: str = "plan") -> None:
 
     A parameter-server plan pulls every parameter once, pushes every gradient once (none when nothing is
     trained), and its compute order, if any, holds every operation of forward and backward once, each after
-    its inputs. Update operations may stand in the order; servers run them as gradients arrive.
+    its inputs. Update operations may stand in the order; servers run them as gradients arrive. Units hold
+    every parameter once, in the order in which the forward pass first reads them.
 
     Raises
     ------
@@ -248,6 +251,11 @@ def check_plan(plan: Plan, graph: StepGraph, source: str = "plan") -> None:
         _covers("pulls", [pull.parameters for pull in plan.pulls], set(every), every, refuse)
         _covers("pushes", [push.parameters for push in plan.pushes], trained, every, refuse)
         _check_slices(plan, graph, refuse)
+    elif plan.architecture == "fsdp":
+        check_units(plan, source)
+        _covers("units", plan.units, set(every), every, refuse)
+        if (breach := units_breach(plan, graph)) is not None:
+            refuse(*breach)
     else:
         # A sliced parameter counts once, where its first slice stands.
         whole = [r.parameters if r.slice is None or r.slice[0] == 0 else () for r in plan.reductions]
@@ -301,7 +309,8 @@ def _covers(
 def _check_names_of_others(plan: Plan, known: dict[str, None], refuse: Refuse) -> None:
     """Check that the unused transfers of the other architecture name parameters of the step, too."""
     servers: dict[str, Sequence[Pull | Push | Reduction]] = {"pulls": plan.pulls, "pushes": plan.pushes}
-    unused = {"reductions": plan.reductions} if plan.architecture == "ps" else servers
+    unused: dict[str, Sequence[Pull | Push | Reduction]] = {"reductions": plan.reductions}
+    unused = unused if plan.architecture == "ps" else servers if plan.architecture == "allreduce" else {}
     for field, batches in unused.items():
         for i, batch in enumerate(batches):
             for name in batch.parameters:

@@ -11,6 +11,7 @@ from hocket.document import convert_document, decode, read_bytes, write_json
 from hocket.graph.format_rules import StepRows, step_from_rows
 from hocket.graph.plan import Plan
 from hocket.graph.step import PHASE_NAMES, StepGraph
+from hocket.graph.unit_rules import check_units
 
 STEP_FORMAT = "hocket.step/1"
 PLAN_FORMAT = "hocket.plan/1"
@@ -139,16 +140,18 @@ def load_plan(path: str | Path) -> Plan:
     >>> hocket.load_plan("plan.json").policy
     'ddp'
     """
-    return _plan_of(decode(read_bytes(path), _PlanFile, PLAN_FORMAT, str(path)))
+    return _plan_of(decode(read_bytes(path), _PlanFile, PLAN_FORMAT, str(path)), str(path))
 
 
 def plan_from_document(document: Any, source: str) -> Plan:
     """The plan of a ``hocket.plan/1`` document; FormatError names ``source``, the field and the rule."""
-    return _plan_of(convert_document(document, _PlanFile, source, PLAN_FORMAT))
+    return _plan_of(convert_document(document, _PlanFile, source, PLAN_FORMAT), source)
 
 
-def _plan_of(file: _PlanFile) -> Plan:
-    return Plan(**{name: getattr(file, name) for name in Plan.__struct_fields__})
+def _plan_of(file: _PlanFile, source: str) -> Plan:
+    plan = Plan(**{name: getattr(file, name) for name in Plan.__struct_fields__})
+    check_units(plan, source)
+    return plan
 
 
 def save_plan(plan: Plan, path: str | Path) -> None:
@@ -174,11 +177,20 @@ def save_plan(plan: Plan, path: str | Path) -> None:
     write_json(plan_document(plan), path)
 
 
+_KEYS = {
+    "ps": ("pulls", "pushes", "barrier"),
+    "allreduce": ("reductions",),
+    "fsdp": ("units", "forward_prefetch", "backward_prefetch", "reshard_after_forward"),
+}
+"""The keys that only one architecture's plans have."""
+
+
 def plan_document(plan: Plan) -> dict[str, Any]:
     """The ``hocket.plan/1`` document of ``plan`` as plain data, without the other architecture's keys."""
     fields: dict[str, Any] = msgspec.to_builtins(plan)
-    for key in ("reductions",) if plan.architecture == "ps" else ("pulls", "pushes", "barrier"):
-        del fields[key]
+    for architecture, keys in _KEYS.items():
+        for key in keys if plan.architecture != architecture else ():
+            del fields[key]
     for reduction in fields.get("reductions", ()):
         if reduction["slice"] is None:
             del reduction["slice"]

@@ -11,6 +11,7 @@ from hocket.text import counted, duration_text
 
 Names = tuple[str, ...]
 Batch = Annotated[Names, msgspec.Meta(min_length=1)]
+UnitIndices = tuple[Annotated[int, msgspec.Meta(ge=0)], ...]
 
 
 class Pull(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -123,12 +124,23 @@ class Plan(Summarized, msgspec.Struct, frozen=True, kw_only=True):
     policy, model
         The names of what planned it, and of the step that it is for.
     architecture
-        "ps" (parameter servers) or "allreduce".
+        "ps" (parameter servers), "allreduce", or "fsdp" (fully sharded: torch's FSDP2).
     pulls, pushes
         Transfers from and to parameter servers (:class:`hocket.Pull`, :class:`hocket.Push`); pulls are sent
         in the listed order.
     reductions
         AllReduces (:class:`hocket.Reduction`).
+    units
+        The names of the parameters that are gathered together, and their gradients reduced and scattered, a
+        tuple a unit, in the order in which the forward pass first reads them; fully sharded only.
+    forward_prefetch, backward_prefetch
+        For each unit the indices of those whose all-gather is issued, in this order, when its own has been
+        waited for and its computing begins, as ``set_modules_to_forward_prefetch`` and ``..._backward_...``
+        have it: later units in the forward pass, earlier ones in the backward pass; an empty tuple for none.
+        None leaves either to torch.
+    reshard_after_forward
+        For each unit whether its full parameters are freed after its forward pass, and gathered again before
+        its backward pass.
     compute_order
         The operations' names in the order that is kept strictly; None lets a processor take any ready
         operation, the first in the step file first.
@@ -156,10 +168,14 @@ class Plan(Summarized, msgspec.Struct, frozen=True, kw_only=True):
 
     policy: str
     model: str
-    architecture: Literal["ps", "allreduce"]
+    architecture: Literal["ps", "allreduce", "fsdp"]
     pulls: tuple[Pull, ...] = ()
     pushes: tuple[Push, ...] = ()
     reductions: tuple[Reduction, ...] = ()
+    units: tuple[Batch, ...] = ()
+    forward_prefetch: tuple[UnitIndices, ...] | None = None
+    backward_prefetch: tuple[UnitIndices, ...] | None = None
+    reshard_after_forward: tuple[bool, ...] = ()
     compute_order: Names | None
     issue: Literal["listed", "ready"] | None = None
     barrier: Literal["step", "parameter"] = "step"
@@ -171,7 +187,9 @@ class Plan(Summarized, msgspec.Struct, frozen=True, kw_only=True):
         orders = {"listed": "strictly as listed", "ready": "of those that are ready the first listed"}
         issue = self.issue or ("ready" if self.architecture == "ps" else "listed")
         computed = "any that is ready" if self.compute_order is None else "in the plan's order"
-        lines = [("transfers", transfers_text(self)), ("order", orders[issue]), ("operations", computed)]
+        lines = [("transfers", transfers_text(self))]
+        if self.architecture != "fsdp":
+            lines += [("order", orders[issue]), ("operations", computed)]
         if self.architecture == "ps":
             lines.append(("barrier", f"a {self.barrier}"))
         if self.predicted is not None:
@@ -181,13 +199,21 @@ class Plan(Summarized, msgspec.Struct, frozen=True, kw_only=True):
         return ObjectSummary(f"Plan '{self.policy}' of {self.model or 'a model'}, {where}", lines)
 
 
-ARCHITECTURE_NAMES = {"ps": "parameter servers", "allreduce": "all-reduce"}
+ARCHITECTURE_NAMES = {"ps": "parameter servers", "allreduce": "all-reduce", "fsdp": "fully sharded"}
 
 
 def transfers_text(plan: Plan) -> str:
-    """The number of a plan's transfers, and of AllReduces how many are slices and run on."""
+    """The number of a plan's transfers; how many AllReduces are slices and run on; units' prefetch."""
     if plan.architecture == "ps":
         return f"{counted(len(plan.pulls), 'pull')}, {len(plan.pushes)} pushes"
+    if plan.architecture == "fsdp":
+        resharded = sum(plan.reshard_after_forward)
+        ahead = ", ".join(
+            f"{way} {_ahead_text(prefetch)}"
+            for way, prefetch in (("forward", plan.forward_prefetch), ("backward", plan.backward_prefetch))
+        )
+        units = counted(len(plan.units), "unit")
+        return f"{units}, {resharded} of them resharded after their forward pass; prefetch: {ahead}"
     sliced = sum(r.slice is not None for r in plan.reductions)
     forward = sum(r.window == "forward" for r in plan.reductions)
     halved = sum(r.halves for r in plan.reductions)
@@ -195,6 +221,13 @@ def transfers_text(plan: Plan) -> str:
         f"{counted(len(plan.reductions), 'reduction')}, {sliced} of them slices,"
         f" {forward} may run on into the next forward pass"
     ) + (f", {halved} in halves" if halved else "")
+
+
+def _ahead_text(prefetch: tuple[UnitIndices, ...] | None) -> str:
+    if prefetch is None:
+        return "torch's own"
+    most = max((len(units) for units in prefetch), default=0)
+    return f"up to {most} ahead" if most else "none"
 
 
 def planned_for_others(plan: Plan, workers: int) -> str:

@@ -207,19 +207,20 @@ def check_window(window_bytes: float | None) -> None:
         raise HocketError(f"window {window_bytes} B {rule}; give e.g. 28e6")
 
 
-def check_exchange(network: Network, architecture: Literal["ps", "allreduce"]) -> None:
+def check_exchange(network: Network, architecture: Literal["ps", "allreduce", "fsdp"]) -> None:
     """Refuse what only the other way of exchanging gradients has, and would be ignored.
 
     Raises
     ------
     HocketError
-        For a window where gradients are all-reduced, and for a pattern or nodes where parameter servers
-        collect them.
+        For a window where there are no servers, and for a pattern or nodes where parameter servers collect
+        gradients.
     """
-    if architecture == "allreduce" and network.window_bits:
+    if architecture != "ps" and network.window_bits:
+        others = "all-reduce has" if architecture == "allreduce" else "collectives have"
         raise HocketError(
-            f"a window of {network.window_bytes:.0f} B is for transfers of parameter servers; all-reduce "
-            "has none; leave it out"
+            f"a window of {network.window_bytes:.0f} B is for transfers of parameter servers; {others} "
+            "none; leave it out"
         )
     if architecture == "ps" and network.nodes is not None:
         raise HocketError(

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from hocket.errors import HocketError
 from hocket.graph import Plan, StepGraph, check_plan
 from hocket.graph.csr import Indices
 from hocket.memory import check_memory
@@ -44,6 +45,8 @@ def lower(graph: StepGraph, plan: Plan, network: Network) -> Lowered:
         pattern that the plan cannot use.
     """
     check_plan(plan, graph)
+    if plan.architecture == "fsdp":
+        raise HocketError(f"plan '{plan.policy}' is fully sharded, which is not simulated; train with it")
     check_exchange(network, plan.architecture)
     cut, cut_plan = slice_step(graph, plan)
     if plan.architecture == "allreduce":
