@@ -50,6 +50,12 @@ def test_what_could_be_won_and_was_is_told_beside_the_baseline(worker: Worker) -
     )
 
 
+def test_a_single_turn_of_one_tells_of_the_fastest_as_the_check_of_a_kept_choice_does(worker: Worker) -> None:
+    # Ours came before theirs and behind: the first was disturbed, and is no pair of theirs.
+    choice = settled(whole=[0.031], pieces=[0.036, 0.025])
+    assert gain_line(worker.recorder, choice, Barriers()).startswith("gain: 1.24x of 'whole', of at most")
+
+
 def test_the_line_that_has_the_rest_is_named_where_most_steps_met_it(worker: Worker) -> None:
     choice = settled(whole=[0.03, 0.03], pieces=[0.025, 0.025])
     line = gain_line(worker.recorder, choice, met(9))
