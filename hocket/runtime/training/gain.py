@@ -46,7 +46,7 @@ def gain_line(recorder: SpanRecorder, choice: Choice, barriers: Barriers) -> str
 
 
 def _won(theirs_s: Sequence[float], ours_s: Sequence[float]) -> float:
-    """Times by which our turns are faster: of pairs in the median, of a single turn by the fastest of each."""
+    """Times by which our turns are faster: in the median of pairs, by the fastest where one has one turn."""
     if min(len(theirs_s), len(ours_s)) < 2:
         return min(theirs_s) / min(ours_s)
     return median(theirs / ours for theirs, ours in zip(theirs_s, ours_s, strict=False))
