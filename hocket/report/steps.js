@@ -12,7 +12,7 @@
       text: report.steps.flatMap((each, w) => each[key].map((value, k) => `<b>${labels[w]}, step ${k + 1}</b><br>${name}: ${timeText(value)}`)),
       hovertemplate: "%{text}<extra></extra>",
     }));
-    const many = report.steps.reduce((sum, each) => sum + each.alone.length, 0) > place.clientWidth / 40;
+    const many = report.steps.reduce((sum, each) => sum + each.alone.length, 0) > place.clientWidth / 60;  // narrower bars have no room for their names
     Plotly.react(place, traces, {
       ...baseLayout(), width: place.clientWidth, height: 340, margin: {l: 62, r: 12, t: 64, b: many ? 40 : 60}, barmode: "stack", hovermode: "closest", dragmode: false,
       legend: {orientation: "h", x: 0, y: 1.02, yanchor: "bottom", bgcolor: "rgba(0,0,0,0)", maxheight: 1000},

@@ -41,7 +41,7 @@ def test_the_page_of_a_training_run_says_what_it_waits_for(tmp_path):
         "Step time 3.500 s",
         "Computing 85.7% 3.000 s of a step",
         "Waiting 0.500 s",
-        "Longest wait a.weight 0.300 s a step",
+        "Longest wait 0.300 s of a step, for a.weight",
         "worker 0: a step takes 3.500 s, computing 3.000 s",
     ):
         assert phrase in page.text
