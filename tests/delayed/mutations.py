@@ -20,7 +20,7 @@ _STARTED = """\
 """
 _BROUGHT = """\
                 ended = self._device.mark()
-                squares = None if self._norms is None else self._norms.fetch_squares(transfer)
+                powers = None if self._norms is None else self._norms.fetch_powers(transfer)
 """
 _FILLED = "bucket.stream, bucket.last_use = self._device.stream(), self._device.record()"
 

@@ -100,13 +100,14 @@ def waited(model: nn.Module) -> list[str]:
     return [line for line in lines if f"last in step {LEARNING_STEPS}," not in line]
 
 
-def clip_alike(twins: Twins, clip: Clip, most: float = 0.3) -> list[str]:
+def clip_alike(twins: Twins, clip: Clip, most: float = 0.3, order: float = 2.0) -> list[str]:
     """Clip ours, and DDP's gradients by the same norm; where the norms differ by more than they may."""
     norm = clip(twins.ours, twins.optimizers[1])
     gradients = [p.grad for p in twins.ddp.parameters() if p.grad is not None]
-    theirs = nn.utils.get_total_norm([g.double() for g in gradients])
+    theirs = nn.utils.get_total_norm([g.double() for g in gradients], order)
     nn.utils.clip_grads_with_norm_(twins.ddp.parameters(), most, norm)
-    same = math.isclose(norm, theirs, rel_tol=1e-6) or not (math.isfinite(norm) or math.isfinite(theirs))
+    off = 1e-5 if order == 1 else 1e-6  # torch's own sums of magnitudes, in the steps that learn
+    same = math.isclose(norm, theirs, rel_tol=off) or not (math.isfinite(norm) or math.isfinite(theirs))
     return [] if same else [f"norms {float(norm)} and {float(theirs)}"]
 
 
@@ -178,7 +179,8 @@ def accumulating(rank: int) -> list[str]:
     return found
 
 
-def _scaled(rank: int, then_clip: bool) -> list[str]:
+def _scaled(rank: int, order: float | None) -> list[str]:
+    """With GradScaler, and clipped by a norm of an ``order``; None: not clipped."""
     twins = in_halves(Plain, halved_plan)
     scalers = [torch.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=3) for _ in range(2)]
     found = []
@@ -191,9 +193,12 @@ def _scaled(rank: int, then_clip: bool) -> list[str]:
             with torch.autocast("cpu", dtype=torch.bfloat16):
                 loss = functional.cross_entropy(model(x), y)
             scaler.scale(loss).backward()
-            if then_clip:
+            if order is not None:
                 scaler.unscale_(optimizer)
-        found += clip_alike(twins, by_torch) if then_clip else []
+        if order is not None:
+            # In the first steps unscale_ has gradients arrive: nobody hears of norms that torch takes then.
+            how = "each" if order == 2 else "hocket"
+            found += clip_alike(twins, _by_order(order, how), _most(order), order)
         for optimizer, scaler in zip(twins.optimizers, scalers, strict=True):
             scaler.step(optimizer)
             scaler.update()
@@ -204,11 +209,15 @@ def _scaled(rank: int, then_clip: bool) -> list[str]:
 
 
 def scaled(rank: int) -> list[str]:
-    return _scaled(rank, then_clip=False)
+    return _scaled(rank, None)
 
 
 def scaled_and_clipped(rank: int) -> list[str]:
-    return _scaled(rank, then_clip=True)
+    return _scaled(rank, 2.0)
+
+
+def scaled_and_clipped_by_other_orders(rank: int) -> list[str]:
+    return _scaled(rank, 1.0) + _scaled(rank, math.inf)
 
 
 def unused_parameters(rank: int) -> list[str]:
@@ -311,8 +320,86 @@ def read_after_scaling(rank: int) -> list[str]:
     return found + twins.differences()
 
 
+def _most(order: float) -> float:
+    """A norm below that of each step's gradients."""
+    return {1.0: 3.0, 2.0: 0.3, math.inf: 0.02}.get(order, 0.1)
+
+
+def _by_order(order: float, how: str) -> Clip:
+    def clip(model: nn.Module, _: object) -> torch.Tensor:
+        if how == "hocket":
+            return hocket.clip_grad_norm_(model, _most(order), order)
+        return nn.utils.clip_grad_norm_(model.parameters(), _most(order), order, foreach=how == "foreach")
+
+    return clip
+
+
+def _clipped_by_order(rank: int, twins: Twins, order: float, how: str, tolerance: float = 0.0) -> list[str]:
+    found = []
+    for step in range(STEPS):
+        x, y = batch(rank, step)
+        for model, optimizer, _ in twins.each():
+            optimizer.zero_grad()
+            functional.cross_entropy(model(x), y).backward()
+        found += clip_alike(twins, _by_order(order, how), _most(order), order)
+        for optimizer in twins.optimizers:
+            optimizer.step()
+    return found + twins.differences(tolerance)
+
+
+def norms_of_other_orders(rank: int) -> list[str]:
+    """Those that shares tell of wait for no gradient; others do."""
+    found = []
+    for order in (1.0, math.inf):
+        for how, plan in zip(("each", "foreach", "hocket"), PLANS, strict=True):
+            twins = in_halves(Plain, plan)
+            found += _clipped_by_order(rank, twins, order, how) + waited(twins.ours)
+    twins = in_halves(Plain, halved_plan)
+    found += _clipped_by_order(rank, twins, 3.0, "each")
+    return found if waited(twins.ours) else [*found, "norms of order 3 did not wait"]
+
+
+def orders_that_change(rank: int) -> list[str]:
+    """Norms that rank 0 alone takes, of an order that comes when learning is over, of what was scaled."""
+    twins = in_halves(Plain, halved_plan)
+    found = []
+    for step in range(STEPS):
+        x, y = batch(rank, step)
+        told = []
+        for model, optimizer, _ in twins.each():
+            optimizer.zero_grad()
+            functional.cross_entropy(model(x), y).backward()
+            gradients = [p.grad for p in model.parameters()]
+            torch._foreach_mul_(gradients, -0.3)
+            order = 1 if step > 5 else math.inf
+            told.append([float(g.norm(order)) for g in gradients] if rank == 0 else [])
+            del gradients
+            optimizer.step()
+        theirs, ours = (torch.tensor(norms) for norms in told)
+        found += differing(f"norms of step {step}", theirs, ours, 1e-6 if step > 5 else 0.0)
+    return found + twins.differences()
+
+
+def no_number_among_norms(rank: int) -> list[str]:
+    """A gradient that is no number on one rank makes no number of every rank's largest."""
+    twins = in_halves(Plain, one_bucket)
+    found = _clipped_by_order(rank, twins, math.inf, "each")
+    x, y = batch(rank, 50)
+    for model, optimizer, _ in twins.each():
+        optimizer.zero_grad()
+        outputs = model(x)
+        loss = functional.cross_entropy(outputs, y)
+        if rank:
+            outputs.register_hook(lambda g: g.index_fill(1, torch.tensor([2]), float("nan")))
+        loss.backward()
+        norms = [float(p.grad.norm(math.inf)) for p in model.parameters()]
+        if not all(math.isnan(norm) for norm in norms[:-1]):
+            found.append(f"{type(model).__name__}: {norms}")
+    return found
+
+
 def other_norms(rank: int) -> list[str]:
-    """Of other orders, and clipping by value, which wait."""
+    """Of the largest element, by DDP's own norm, and clipping by value, which waits."""
     twins = in_halves(Plain, halved_plan)
     for step in range(STEPS):
         x, y = batch(rank, step)
@@ -320,7 +407,7 @@ def other_norms(rank: int) -> list[str]:
             optimizer.zero_grad()
             functional.cross_entropy(model(x), y).backward()
             if step % 2:
-                nn.utils.clip_grad_norm_(model.parameters(), 0.1, float("inf"))
+                nn.utils.clip_grad_norm_(model.parameters(), 0.1, math.inf)
             else:
                 nn.utils.clip_grad_value_(model.parameters(), 0.01)
             optimizer.step()
@@ -328,20 +415,25 @@ def other_norms(rank: int) -> list[str]:
 
 
 def not_finite(rank: int) -> list[str]:
+    return [line for order in (2.0, 1.0, math.inf) for line in _not_finite(rank, order)]
+
+
+def _not_finite(rank: int, order: float) -> list[str]:
     """An infinite gradient on one rank is an error on all, and nothing has changed."""
     twins = in_halves(Plain, halved_plan)
-    found = clipped(rank, twins)
+    found = _clipped_by_order(rank, twins, order, "each")
     x, y = batch(rank, 50)
     for model, optimizer, _ in twins.each():
         optimizer.zero_grad()
         (functional.cross_entropy(model(x), y) * (float("inf") if rank else 1.0)).backward()
         try:
-            nn.utils.clip_grad_norm_(model.parameters(), 0.3, error_if_nonfinite=True)
+            nn.utils.clip_grad_norm_(model.parameters(), 0.3, order, error_if_nonfinite=True)
             found.append(f"{type(model).__name__}: no error")
         except RuntimeError as error:
             found += [] if "non-finite" in str(error) else [str(error)]
         optimizer.zero_grad()
-    return found + [d for d in clipped(rank, twins) if "running" not in d]
+    again = _clipped_by_order(rank, twins, order, "each")
+    return found + [d for d in again if "running" not in d]
 
 
 CASES: Sequence[Callable[[int], list[str]]] = (
@@ -353,6 +445,7 @@ CASES: Sequence[Callable[[int], list[str]]] = (
     accumulating,
     scaled,
     scaled_and_clipped,
+    scaled_and_clipped_by_other_orders,
     unused_parameters,
     shared_frozen_functional,
     several_types,
@@ -360,6 +453,9 @@ CASES: Sequence[Callable[[int], list[str]]] = (
     norms_on_one_rank,
     read_after_scaling,
     other_norms,
+    norms_of_other_orders,
+    orders_that_change,
+    no_number_among_norms,
     not_finite,
 )
 
@@ -370,6 +466,8 @@ def several(rank: int, world: int, names: Sequence[str]) -> dict[str, list[str]]
 
 def several_ranks(rank: int, world: int) -> list[str]:
     found = clipped(rank, in_halves(Plain, halved_plan), tolerance=1e-6)
+    for order in (1.0, math.inf):
+        found += _clipped_by_order(rank, in_halves(Plain, halved_plan), order, "each", tolerance=1e-6)
     return found + clipped(rank, in_halves(Small, one_bucket, unused=True), tolerance=1e-6)
 
 
@@ -427,8 +525,9 @@ def planned(rank: int, world: int, how: str) -> list[Any]:
         for model, optimizer, _ in twins.each():
             optimizer.zero_grad()
             functional.cross_entropy(model(x), y).backward()
-            if how == "clipped" or (how == "logged on one" and rank == 0):
-                nn.utils.clip_grad_norm_(model.parameters(), 0.3 if how == "clipped" else 1e9)
+            if how.startswith("clipped") or (how == "logged on one" and rank == 0):
+                order = math.inf if how.endswith("by the largest") else 2.0
+                nn.utils.clip_grad_norm_(model.parameters(), 0.3 if how == "clipped" else 1e9, order)
             optimizer.step()
     plan = twins.ours.hocket.plan
     said = [line for line in twins.ours.hocket.explain().splitlines() if " in halves: " in line]

@@ -49,7 +49,10 @@ def test_gradients_are_gathered_in_the_next_forward_pass() -> None:
     assert found == []
 
 
-@pytest.mark.parametrize(("how", "halves"), [("clipped", True), ("logged on one", True), ("plain", False)])
+@pytest.mark.parametrize(
+    ("how", "halves"),
+    [("clipped", True), ("clipped by the largest", True), ("logged on one", True), ("plain", False)],
+)
 def test_plans_are_in_halves_where_steps_take_norms(how: str, halves: bool) -> None:
     found = run(f"{MODULE}:planned", how=how)
     assert found == [["caramel", halves, int(halves), []]] * 2

@@ -32,8 +32,8 @@ class Promise(Protocol):
     def answers_early(self) -> bool:
         """Tell whether it answers anything before it arrives."""
 
-    def norm(self) -> torch.Tensor | None:
-        """Its norm, a tensor of one element; None: it has to arrive first."""
+    def norm(self, order: float) -> torch.Tensor | None:
+        """Its norm of an ``order``, a tensor of one element; None: it has to arrive first."""
 
     def is_finite(self) -> bool | None:
         """Tell whether all elements are finite of what nothing has scaled; None: it has to arrive first."""
@@ -88,10 +88,15 @@ def _vector_norm(
     **others: Any,
 ) -> Any:
     del func
-    if ord != 2 or dim is not None or keepdim or any(value is not None for value in others.values()):
+    if (
+        not isinstance(ord, int | float)
+        or dim is not None
+        or keepdim
+        or any(value is not None for value in others.values())
+    ):
         return _HAS_TO_ARRIVE
     promise = _promise(x)
-    norm = None if promise is None else promise.norm()
+    norm = None if promise is None else promise.norm(float(ord))
     return _HAS_TO_ARRIVE if norm is None else norm
 
 

@@ -13,6 +13,7 @@ from hocket.runtime.training.choice_memory import ChoiceMemory
 from hocket.runtime.training.explain import MeasuredTimeline, explanation, timeline_of
 from hocket.runtime.training.handle import TrainingHandle
 from hocket.runtime.training.plan_trials import Choice
+from hocket.runtime.transfers.norms import EARLY_ORDERS
 
 
 class AllReduceHandle(TrainingHandle[AllReduceTraining, Choice]):
@@ -110,9 +111,10 @@ class AllReduceHandle(TrainingHandle[AllReduceTraining, Choice]):
     ) -> torch.Tensor:
         """As :func:`hocket.clip_grad_norm_`."""
         training = self._training
-        if norm_type == 2:
-            training.rounds.early_answers.note()
-        if norm_type != 2 or not training.rounds.sums_in_halves:
+        order = float(norm_type)  # torch takes "inf", too
+        if order in EARLY_ORDERS:
+            training.rounds.early_answers.note(order)
+        if order not in training.rounds.channel.norm_orders:
             training.wait_for_gradients("clipping by norm needs every gradient")
         parameters = [p for p in training.model.parameters() if p.requires_grad]
         return torch.nn.utils.clip_grad_norm_(parameters, max_norm, norm_type, error_if_nonfinite, foreach)

@@ -27,6 +27,7 @@ from hocket.runtime.training.first_readers import compiled_by_user
 from hocket.runtime.training.optimizer_step import PartialStep
 from hocket.runtime.training.rounds import Parameter, Rounds
 from hocket.runtime.transfers.buckets import Bucket
+from hocket.runtime.transfers.norms import USUAL_ORDERS
 from hocket.runtime.transfers.plan_layout import lay_out
 from hocket.text import counted
 
@@ -54,6 +55,8 @@ class AllReduceTraining(AllReducePasses):
         # Parameters whose gradients may be sparse, the same on all ranks.
         self.sparse_parameters: set[Parameter] = set()
         self.gradient_dtype: torch.dtype | None = None
+        # Of norms that steps take, the same on all ranks.
+        self.norm_orders: Sequence[float] = USUAL_ORDERS
         prepare_for_forks(self)
         prepare_for_compilations(self)
         guard_escapes()
@@ -66,7 +69,7 @@ class AllReduceTraining(AllReducePasses):
         layout = lay_out(
             plan, self.parameters, self.sparse_parameters, self.gradient_dtype, self.rounds.num_ranks
         )
-        self.rounds.enforce(layout)
+        self.rounds.enforce(layout, self.norm_orders)
         self._plan = plan
         self.recorder.gradient_dtype = self.gradient_dtype
         self.recorder.forget()

@@ -17,6 +17,7 @@ from hocket.runtime.observe.liveness import LivenessWatch
 from hocket.runtime.observe.recorder import SpanRecorder
 from hocket.runtime.training.culprit import naming_culprit
 from hocket.runtime.transfers.buckets import Bucket
+from hocket.runtime.transfers.norms import EARLY_ORDERS
 
 if TYPE_CHECKING:
     from hocket.runtime.training.rounds import Rounds
@@ -26,15 +27,21 @@ _EXACT = (torch.float64, torch.complex128)
 
 
 class EarlyAnswers:
-    """The answers of one training; ``asking_steps``: in how many steps a script has asked, under any plan."""
+    """The answers of one training; ``asking_steps``: in how many steps a script has asked, under any plan.
+
+    ``asked_orders``: of which orders it has taken norms.
+    """
 
     def __init__(self, rounds: Rounds, recorder: SpanRecorder, watch: LivenessWatch) -> None:
         self._rounds, self._recorder, self._watch = rounds, recorder, watch
         self._last_asked = -1
         self.asking_steps = 0
+        self.asked_orders: set[float] = set()
 
-    def note(self) -> None:
-        """The script asks for what needs no gradient to have arrived."""
+    def note(self, order: float | None = None) -> None:
+        """The script asks for what needs no gradient to have arrived, such as a norm of this ``order``."""
+        if order is not None:
+            self.asked_orders.add(order)
         if self._last_asked != self._rounds.barriers.steps:
             self._last_asked = self._rounds.barriers.steps
             self.asking_steps += 1
@@ -43,11 +50,13 @@ class EarlyAnswers:
         """Tell whether gradients of ``bucket`` are on their way and answer."""
         return self._rounds.has_early_norms(bucket)
 
-    def knows(self, bucket: Bucket) -> bool:
+    def knows(self, bucket: Bucket, order: float = 2.0) -> bool:
         """Tell whether ``bucket``, which is on its way, has norms before it arrives; may wait for those."""
-        self.note()
+        if order not in EARLY_ORDERS:
+            return False
+        self.note(order)
         rounds = self._rounds
-        if not rounds.has_early_norms(bucket):
+        if not rounds.has_early_norms(bucket) or order not in rounds.channel.norm_orders:
             return False
         if not rounds.channel.knows_norms(bucket):
             started = self._recorder.now()
@@ -56,9 +65,9 @@ class EarlyAnswers:
             self._recorder.record_span("wait", ["the norm"], started)
         return True
 
-    def norm(self, bucket: Bucket, index: int) -> float:
-        """The norm of a gradient as it was sent; ``bucket`` has norms."""
-        return self._rounds.channel.norm(bucket, index)
+    def norm(self, bucket: Bucket, index: int, order: float = 2.0) -> float:
+        """The norm of a gradient as it was sent; ``bucket`` has norms of this ``order``."""
+        return self._rounds.channel.norm(bucket, index, order)
 
     def scale(self, bucket: Bucket, index: int, scaling: Scaling) -> bool:
         """Have a gradient scaled when it arrives; whether it can be: else it has to arrive first."""
@@ -83,12 +92,13 @@ class GradientPromise:
         """Tell whether it answers anything before it arrives."""
         return self.answers.keeps(self.bucket)
 
-    def norm(self) -> torch.Tensor | None:
+    def norm(self, order: float) -> torch.Tensor | None:
         """Its norm, of what was put off, too; None: it has to arrive first."""
-        if not self.answers.knows(self.bucket):
-            return None
         view = self.bucket.memory.views[self.index]
-        known = self.answers.norm(self.bucket, self.index)
+        # Complex numbers travel as pairs of real ones, which have the same 2-norm alone.
+        if (order != 2 and view.is_complex()) or not self.answers.knows(self.bucket, order):
+            return None
+        known = self.answers.norm(self.bucket, self.index, order)
         norm = view.new_full((), known, dtype=torch.float64)
         for scaling in self.bucket.scalings.get(self.index, ()):
             norm = (norm * scaling.factor).abs()

@@ -24,7 +24,7 @@ from hocket.runtime.training.plan_drift import REST_STEPS, steps_until_drift
 from hocket.runtime.training.plan_trials import Choice, TrialPlan, Trials, enforce
 from hocket.runtime.training.planning import Planning, made_plans
 from hocket.runtime.training.step_inputs import InputNotes, StepInputs
-from hocket.runtime.training.step_profile import MeasuredNetwork, clips_gradients, profiled
+from hocket.runtime.training.step_profile import MeasuredNetwork, agree_on_norms, profiled
 from hocket.runtime.transfers.gloo_group import (
     GlooGroup,
     broadcast_value,
@@ -109,7 +109,7 @@ class PlanSelection:
         for _ in range(_LEARNING_STEPS):
             yield
         _end_learning(training, self._control)
-        choice.clips = clips_gradients(training, self._control)
+        choice.clips = agree_on_norms(training, self._control)
         if self._given_plan is None:
             yield from self._recall_or_choose()
             yield from self._choose_again()

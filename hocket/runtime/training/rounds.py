@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 
@@ -93,15 +93,18 @@ class Rounds:
         """True if this process is a child of the one that trains."""
         return os.getpid() != self._process
 
-    def enforce(self, layout: Layout) -> None:
-        """Send along ``layout`` from the next round on; everything is finished, here and on all ranks."""
+    def enforce(self, layout: Layout, norm_orders: Sequence[float]) -> None:
+        """Send along ``layout`` from the next round on; everything is finished, here and on all ranks.
+
+        ``norm_orders``: of norms that are to be known before gradients arrive, where it has halves.
+        """
         assert not self.unfinished
         self.channel.stop()
         self.filling.enforce(layout.buckets)
         self._used.forget()
         self._layout = layout
         self._turn = {bucket: turn for turn, bucket in enumerate(layout.buckets)}
-        self.channel.start(layout)
+        self.channel.start(layout, norm_orders)
 
     def send_zeros(self) -> None:
         """A round of which this rank has nothing: its gradients stay as they are. Returns when it is over."""

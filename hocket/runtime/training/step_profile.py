@@ -14,7 +14,8 @@ from hocket.runtime.observe.recorder import Moment
 from hocket.runtime.observe.step_rows import parameter_rows, unused_row
 from hocket.runtime.training.allreduce_training import AllReduceTraining
 from hocket.runtime.training.plan_trials import Choice
-from hocket.runtime.transfers.gloo_group import GlooGroup, max_over_ranks
+from hocket.runtime.transfers.gloo_group import GlooGroup, gather_values, max_over_ranks
+from hocket.runtime.transfers.norms import USUAL_ORDERS
 
 _PROFILED_STEPS = 4
 
@@ -60,7 +61,7 @@ def profiled(
         rows.operations.append(unused_row(last, unused))
         rows.operations.extend(training.recorder.update_rows())
         choice.graph = step_from_rows(rows)
-    choice.clips = clips_gradients(training, control)
+    choice.clips = agree_on_norms(training, control)
     if choice.graph is not None and choice.clips:
         choice.graph = clipped(choice.graph)
     return max_over_ranks(seconds, control)
@@ -79,7 +80,13 @@ def _measure_on(
         choice.network, choice.point = end.value
 
 
-def clips_gradients(training: AllReduceTraining, control: GlooGroup) -> bool:
-    """Tell whether steps wait for norms of their gradients, or scale them: in most steps, on some rank."""
-    (steps,) = max_over_ranks([training.rounds.early_answers.asking_steps], control)
+def agree_on_norms(training: AllReduceTraining, control: GlooGroup) -> bool:
+    """Have plans that are enforced from now on tell of norms of the orders that any rank has taken.
+
+    Returns whether steps wait for norms of their gradients, or scale them: in most steps, on some rank.
+    """
+    answers = training.rounds.early_answers
+    asked = gather_values(sorted(answers.asked_orders), control, list[float])
+    training.norm_orders = sorted({*USUAL_ORDERS, *(order for orders in asked for order in orders)})
+    (steps,) = max_over_ranks([answers.asking_steps], control)
     return 2 * steps > training.steps

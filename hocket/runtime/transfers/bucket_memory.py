@@ -63,10 +63,13 @@ class BucketMemory:
             self._flat.copy_(self._short)
             self.pieces, self._short = self._cut(self._flat), None
 
-    def squares(self, piece: int, rank: int, num_ranks: int) -> tuple[list[int], torch.Tensor]:
-        """The gradients that ``rank``'s share of a piece has some of, and the sum of squares of that of each.
+    def powers(
+        self, piece: int, rank: int, num_ranks: int, orders: Sequence[float]
+    ) -> tuple[list[int], torch.Tensor]:
+        """The gradients that ``rank``'s share of a piece has some of, and what their norms are made of.
 
-        In double precision, in which squares of smaller types are finite where those are.
+        That is of each one's part there the sum of powers, or the largest magnitude for order inf: a row for
+        each of ``orders``; in double precision, in which squares of smaller types are finite where those are.
         """
         key = piece, rank, num_ranks
         if key not in self._shares:
@@ -75,8 +78,8 @@ class BucketMemory:
         indices = [index for index, _, _ in self._shares[key]]
         parts = [on_wire(flat.narrow(0, begin, length)) for _, begin, length in self._shares[key]]
         if not parts:
-            return indices, torch.zeros(0, dtype=torch.float64)
-        return indices, torch.stack(torch._foreach_norm(parts, 2, torch.float64)).square()
+            return indices, torch.zeros(len(orders), 0, dtype=torch.float64)
+        return indices, torch.stack([_powers(parts, order) for order in orders])
 
     def _gradients_in(self, first: int, end: int) -> list[tuple[int, int, int]]:
         """The gradients between these elements, and the begin and the length of what is there of each."""
@@ -164,3 +167,8 @@ def _is_dense(parameter: torch.Tensor) -> bool:
             return False
         reached *= extent
     return True
+
+
+def _powers(parts: list[torch.Tensor], order: float) -> torch.Tensor:
+    norms = torch.stack(torch._foreach_norm(parts, order, torch.float64))
+    return norms.square() if order == 2 else norms  # other orders are 1 and inf

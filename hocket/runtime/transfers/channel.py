@@ -16,14 +16,14 @@ from __future__ import annotations
 import functools
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from hocket.runtime.transfers.buckets import Bucket, BucketState, BucketTransfer
 from hocket.runtime.transfers.channel_groups import ChannelGroups
 from hocket.runtime.transfers.cluster_gate import counter_of_environment
 from hocket.runtime.transfers.coordinator import Coordinator
 from hocket.runtime.transfers.gloo_group import GlooGroup
-from hocket.runtime.transfers.norms import GradientNorms
+from hocket.runtime.transfers.norms import USUAL_ORDERS, GradientNorms
 from hocket.runtime.transfers.plan_layout import Layout
 from hocket.runtime.transfers.queue import CREDIT, Queue, TransferLane
 from hocket.runtime.transfers.sparse_sums import Sum
@@ -74,8 +74,11 @@ class Channel:
         """The exception that a thread failed with, after which nothing is sent; None while all run."""
         return self._queue.error
 
-    def start(self, layout: Layout) -> None:
-        """Send along ``layout``, over and over, until :meth:`stop`."""
+    def start(self, layout: Layout, orders: Sequence[float] = USUAL_ORDERS) -> None:
+        """Send along ``layout``, over and over, until :meth:`stop`.
+
+        ``orders``: of norms that are to be known early, where it has halves.
+        """
         assert not self._threads
         self._gate_counter.reset(layout)
         self._queue.reset(layout)
@@ -85,7 +88,7 @@ class Channel:
         ]
         if self._device.record() is not None:
             transferring.append(self._wait_for_gradients)
-        self._norms = self._make_norms(layout) if layout.has_halves else None
+        self._norms = self._make_norms(layout, orders) if layout.has_halves else None
         if self._norms is not None:
             # It is the host's own, and no moments of a device are known here.
             on_transfer = self._on_transfer if self._device.record() is None else lambda *_: None
@@ -99,11 +102,11 @@ class Channel:
         for thread in self._threads:
             thread.start()
 
-    def _make_norms(self, layout: Layout) -> GradientNorms:
+    def _make_norms(self, layout: Layout, orders: Sequence[float]) -> GradientNorms:
         if self._norm_group is None:
             assert self._groups.make_norms is not None
             self._norm_group = self._groups.make_norms()
-        return GradientNorms(layout, self._norm_group)
+        return GradientNorms(layout, self._norm_group, orders)
 
     def fail(self, line: str) -> None:
         """Make waiting threads fail, as what is on its way never arrives."""
@@ -190,10 +193,15 @@ class Channel:
         places = self._queue.places_of_sums()
         self._wait_for_places(lambda: self.knows_norms(bucket), places, "the norm of all gradients")
 
-    def norm(self, bucket: Bucket, index: int) -> float:
+    @property
+    def norm_orders(self) -> Sequence[float]:
+        """The orders of norms that are known before gradients arrive; none without halves."""
+        return () if self._norms is None else self._norms.orders
+
+    def norm(self, bucket: Bucket, index: int, order: float) -> float:
         """The norm of a gradient of ``bucket``; they are here."""
         assert self._norms is not None
-        return self._norms.norm(bucket, index)
+        return self._norms.norm(bucket, index, order)
 
     def _wait_for_places(self, arrived: Callable[[], bool], places: Iterable[int], name: str) -> None:
         """Until what these ``places`` bring has ``arrived``."""
@@ -237,7 +245,7 @@ class Channel:
                 transfer, work, started = taken
                 work.wait()
                 ended = self._device.mark()
-                squares = None if self._norms is None else self._norms.fetch_squares(transfer)
+                powers = None if self._norms is None else self._norms.fetch_powers(transfer)
                 arrival = self._device.record()
                 if arrival is not None:  # the training thread goes on, with work that follows it
                     with self._condition:
@@ -248,8 +256,8 @@ class Channel:
                 self._on_transfer(transfer.name, started, ended)
                 self._gate_counter.count_arrival()
                 with self._condition:
-                    if self._norms is not None and squares is not None:
-                        self._norms.add(squares)
+                    if self._norms is not None and powers is not None:
+                        self._norms.add(powers)
                     self._queue.fill_behind(transfer)
                     if arrival is None:
                         transfer.bucket.missing_transfers -= 1

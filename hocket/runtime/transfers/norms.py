@@ -1,8 +1,9 @@
-"""Squares of gradients on their way: what those of each parameter add up to over all ranks, once a round.
+"""Norms of gradients on their way: what they are made of, of each parameter over all ranks, once a round.
 
 Each rank squares its share of what has been summed up as soon as that is there, and a small AllReduce of a
 number for each parameter gives everybody the sums: before all-gathers have run, and in every round, whatever
-the script asks for on whichever rank.
+the script asks for on whichever rank. Where the first steps ask for norms of order 1, sums of magnitudes go
+along; where they ask for those of order inf, the largest magnitudes do so in an AllReduce of their own.
 """
 
 from __future__ import annotations
@@ -10,10 +11,12 @@ from __future__ import annotations
 import math
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import torch
+from torch._C._distributed_c10d import ReduceOp
 
 from hocket.runtime.transfers.buckets import Bucket, BucketTransfer, Part
 from hocket.runtime.transfers.gloo_group import GlooGroup
@@ -21,12 +24,20 @@ from hocket.runtime.transfers.plan_layout import Layout
 from hocket.runtime.transfers.queue import Queue
 from hocket.runtime.transfers.training_device import device_of
 
+EARLY_ORDERS = (1.0, 2.0, math.inf)
+"""The orders of norms that shares of gradients tell of."""
+USUAL_ORDERS = (2.0,)
+
+
+_PowersOfPieces: TypeAlias = dict[tuple[Bucket, int], tuple[list[int], list[list[float]]]]
+"""Of each piece the gradients' places in its bucket, and for each order what their norms are made of."""
+
 
 @dataclass(frozen=True)
-class PieceSquares:
-    """The sum of squares of each gradient in this rank's share of a piece, in the bucket's ``round``.
+class PiecePowers:
+    """What norms are made of, of each gradient in this rank's share of a piece, in the bucket's ``round``.
 
-    ``indices``: the gradients' places in their bucket; ``values``: in memory of the host.
+    ``indices``: the gradients' places in their bucket; ``values``: a row for each order, on the host.
     """
 
     bucket: Bucket
@@ -37,13 +48,14 @@ class PieceSquares:
 
 
 class GradientNorms:
-    """The sums of squares of a ``layout``'s gradients, but sparse ones'; ``group`` is for them alone.
+    """The norms of a ``layout``'s gradients, but sparse ones'; ``group`` is for them alone.
 
-    Read and changed holding the queue's condition, but for :meth:`fetch_squares`.
+    ``orders``: of which orders, on all ranks the same, the smallest first, among them 2. Read and changed
+    holding the queue's condition, but for :meth:`fetch_powers`.
     """
 
-    def __init__(self, layout: Layout, group: GlooGroup) -> None:
-        self._group = group
+    def __init__(self, layout: Layout, group: GlooGroup, orders: Sequence[float]) -> None:
+        self._group, self.orders = group, tuple(orders)
         self._first: dict[Bucket, int] = {}
         self._num_parameters = 0
         for bucket in layout.buckets:
@@ -51,11 +63,11 @@ class GradientNorms:
             self._num_parameters += len(bucket.parameters)
         # They are added up in this order whenever they come, and so round alike.
         self._pieces = [(each.bucket, each.piece) for each in layout.transfers if _brings_sums(each)]
-        self._squares: dict[int, dict[tuple[Bucket, int], dict[int, float]]] = defaultdict(dict)
+        self._powers: dict[int, _PowersOfPieces] = defaultdict(dict)
         self._begun_rounds = self._known_rounds = 0
-        self._sums: list[float] = []
+        self._sums: dict[float, list[float]] = {}
 
-    def fetch_squares(self, transfer: BucketTransfer) -> PieceSquares | None:
+    def fetch_powers(self, transfer: BucketTransfer) -> PiecePowers | None:
         """Those of what ``transfer`` has just brought; None: it brings no sums.
 
         Their values are there at the event that is recorded next.
@@ -63,14 +75,13 @@ class GradientNorms:
         if not _brings_sums(transfer):
             return None
         bucket, piece = transfer.bucket, transfer.piece
-        indices, values = bucket.memory.squares(piece, self._group.rank, self._group.size)
+        indices, values = bucket.memory.powers(piece, self._group.rank, self._group.size, self.orders)
         fetched = device_of(values).fetch_to_host(values)
-        return PieceSquares(bucket, piece, bucket.rounds, indices, values if fetched is None else fetched)
+        return PiecePowers(bucket, piece, bucket.rounds, indices, values if fetched is None else fetched)
 
-    def add(self, squares: PieceSquares) -> None:
-        """The values of ``squares`` are there."""
-        known = dict(zip(squares.indices, squares.values.tolist(), strict=True))
-        self._squares[squares.round][squares.bucket, squares.piece] = known
+    def add(self, powers: PiecePowers) -> None:
+        """The values of ``powers`` are there."""
+        self._powers[powers.round][powers.bucket, powers.piece] = powers.indices, powers.values.tolist()
 
     @property
     def under_way(self) -> bool:
@@ -81,9 +92,13 @@ class GradientNorms:
         """Tell whether the sums of the round that ``bucket`` was sent in last are here."""
         return self._known_rounds >= bucket.rounds
 
-    def norm(self, bucket: Bucket, index: int) -> float:
-        """The norm of a gradient in the last round."""
-        return math.sqrt(self._sums[self._first[bucket] + index])
+    def norm(self, bucket: Bucket, index: int, order: float) -> float:
+        """The norm of one of the orders of a gradient in the last round."""
+        place = self._first[bucket] + index
+        squares = self._sums[2.0][place]
+        if order == 2 or math.isnan(squares):  # the largest number may be found beside what is none
+            return math.sqrt(squares)
+        return self._sums[order][place]
 
     def sum_up(self, queue: Queue, on_transfer: Callable[[str, float, float], None]) -> None:
         """Sum up round after round, until ``queue`` stops; ``on_transfer`` hears when, as of "norm"."""
@@ -92,22 +107,44 @@ class GradientNorms:
                 if not queue.wait_until(self._is_complete):
                     return
                 self._begun_rounds += 1
-                squares = self._squares.pop(self._begun_rounds)
-            sums = [0.0] * self._num_parameters
-            for bucket, piece in self._pieces:
-                for index, square in squares[bucket, piece].items():
-                    sums[self._first[bucket] + index] += square
-            everywhere = torch.tensor(sums, dtype=torch.float64)
+                powers = self._powers.pop(self._begun_rounds)
+            rows = [self._of_this_rank(powers, k) for k in range(len(self.orders))]
             started = time.perf_counter()
-            self._group.reduce(everywhere).wait()
+            sums = self._over_ranks(rows)
             on_transfer("norm", started, time.perf_counter())
             with queue.condition:
-                self._sums = everywhere.tolist()
+                self._sums = dict(zip(self.orders, sums, strict=True))
                 self._known_rounds += 1
                 queue.condition.notify()
 
+    def _of_this_rank(self, powers: _PowersOfPieces, row: int) -> list[float]:
+        """What this rank's shares give of each parameter for the order of that number."""
+        found = [0.0] * self._num_parameters
+        largest = math.isinf(self.orders[row])
+        for bucket, piece in self._pieces:
+            first = self._first[bucket]
+            indices, values = powers[bucket, piece]
+            for index, value in zip(indices, values[row], strict=True):
+                place = first + index
+                found[place] = max(found[place], value) if largest else found[place] + value
+        return found
+
+    def _over_ranks(self, rows: list[list[float]]) -> list[list[float]]:
+        """``rows``, one for each order, of all ranks."""
+        num_sums = sum(map(math.isfinite, self.orders))
+        sums, largest = (
+            torch.tensor(some, dtype=torch.float64) for some in (rows[:num_sums], rows[num_sums:])
+        )
+        works = [self._group.reduce(sums)]
+        if largest.numel():
+            works.append(self._group.reduce(largest, ReduceOp.MAX))
+        for work in works:
+            work.wait()
+        found: list[list[float]] = [*sums.tolist(), *largest.tolist()]
+        return found
+
     def _is_complete(self) -> bool:
-        return len(self._squares.get(self._begun_rounds + 1, ())) == len(self._pieces)
+        return len(self._powers.get(self._begun_rounds + 1, ())) == len(self._pieces)
 
 
 def _brings_sums(transfer: BucketTransfer) -> bool:

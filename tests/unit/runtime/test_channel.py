@@ -266,7 +266,7 @@ def test_listed_gathers_go_behind_all_sums_and_the_norm_waits_for_those_alone() 
         assert not channel.knows_norms(layout.buckets[0])
         works["norm"].ended.set()
         channel.wait_for_norms(layout.buckets[0])
-        assert channel.norm(layout.buckets[0], 0) == 0.0
+        assert channel.norm(layout.buckets[0], 0, 2.0) == 0.0
         assert channel.has_arrived(layout.buckets[1])
         assert not channel.has_arrived(layout.buckets[0])
         end([works["a (gather)"], works["c (gather)"]])

@@ -41,7 +41,7 @@ def test_a_step_takes_its_transfers_whether_the_network_is_measured_behind_it(
     monkeypatch.setattr(recorder, "now", lambda: clock.now_s)
     monkeypatch.setattr(recorder, "graph", lambda *_: None)
     monkeypatch.setattr(step_profile, "max_over_ranks", lambda values, _: values)
-    monkeypatch.setattr(step_profile, "clips_gradients", lambda *_: False)
+    monkeypatch.setattr(step_profile, "agree_on_norms", lambda *_: False)
     training = SimpleNamespace(
         recorder=recorder, compiled_step=None, finish_transfers=finish_transfers, model=None
     )
