@@ -36,6 +36,10 @@ class _JobRow(msgspec.Struct, frozen=True, kw_only=True):
     plan: str | dict[str, Any] | UnsetType = UNSET
 
 
+ROW_FIELDS = _JobRow.__struct_fields__
+"""The fields of a job in a file that say what it takes."""
+
+
 class _JobsFile(msgspec.Struct, frozen=True, kw_only=True):
     format: Literal["hocket.jobs/1"]
     jobs: tuple[_JobRow, ...]

@@ -26,6 +26,9 @@ import sys
 MOST_BYTES = 4 << 20
 """The most bytes of PLACE.out; of PLACE.earlier, too, and of what is printed while it is copied."""
 
+NOT_STARTED, PREFIX = 127, "hocket: "
+"""The status of a rank whose command cannot be executed, and how the line that says why begins."""
+
 _LOOK_EVERY_S = 1.0
 _HURRY_S = 0.05  # where much is printed, until the next look
 _NUMBER_BYTES = 20
@@ -53,8 +56,8 @@ def main() -> int:
             signal.signal(signal.SIGALRM, signal.SIG_IGN)
         except OSError as error:
             with contextlib.suppress(OSError):
-                os.write(out.fileno(), f"hocket: {command[0]}: {error.strerror}\n".encode())
-            status = 127
+                os.write(out.fileno(), f"{PREFIX}{command[0]}: {error.strerror}\n".encode())
+            status = NOT_STARTED
     cut(place)
     write(f"{place}.status", status)
     return 0

@@ -24,6 +24,7 @@ from pathlib import Path
 from hocket.ending import signal_each
 from hocket.launch.guard import make_room
 from hocket.launch.open_files import BEGAN_WITH
+from hocket.launch.rank_logs import ENDED, LogPart, LogPosition, log_part, tidy
 from hocket.process_stats import all_pids, first_environment
 
 LOST = -signal.SIGKILL
@@ -114,13 +115,25 @@ class Ranks:
         self._signal(key, signal.SIGKILL)
 
     def forget(self, key: str) -> None:
-        """A rank that has ended is not asked about any more; what it left is in the folder "ended"."""
-        ended = self._folder / "ended"
+        """Ask about a rank that has ended no more; its status and output are in the folder "ended"."""
+        ended = self._folder / ENDED
         ended.mkdir(exist_ok=True)
         self._groups.pop(key, None)
         self._alone.discard(key)
         for path in self._folder.glob(f"{key}.*"):
-            path.replace(ended / path.name)
+            said = path.suffix in (".out", ".earlier") and path.stat().st_size > 0
+            if said or path.suffix == ".status":
+                path.replace(ended / path.name)
+            else:
+                path.unlink()
+
+    def log(self, key: str, position: LogPosition) -> LogPart | None:
+        """The part of a rank's output that begins at ``position``; None where there is no such rank."""
+        return log_part(self._folder, key, position)
+
+    def tidy(self, keep_s: float, most_bytes: float) -> None:
+        """Remove what ended ranks left if that is older than ``keep_s``, or beyond ``most_bytes``."""
+        tidy(self._folder, keep_s, most_bytes)
 
     def output(self, key: str, most_bytes: int = 4000) -> str:
         """The end of what a rank printed."""

@@ -4,7 +4,7 @@
   const mostOver = 20;
   const mostNamed = 12;  // jobs and transfers in the texts below the figures
   const mostTransfers = 1500;
-  const headings = ["Job", "Doing", "Iteration", "GPUs", "Waited [s]", "JCT [s]", "Tries", ""];
+  const headings = ["Job", "Doing", "Iteration", "GPUs", "Waited [s]", "JCT [s]", "Tries", "Reason"];
   let state = null;
 
   function put(id, text) {
@@ -17,13 +17,14 @@
 
   function cellsOf(job) {
     const places = job.gpus.map(([server, gpu]) => state.nodes[server] + ":" + gpu).join(", ");
-    const waited = Math.max(0, (job.start_s ?? state.now_s) - job.arrival_s);
-    return [job.id, job.stage, `${job.iteration}/${job.iterations}`, places || `(${job.wanted} wanted)`, waited.toFixed(1),
-      job.jct_s === null ? "" : job.jct_s.toFixed(2), String(job.attempt), job.why];
+    const waited = job.waited_s ?? Math.max(0, (job.start_s ?? state.now_s) - job.arrival_s);
+    return [job.id, job.stage, job.reports ? `${job.iteration}/${job.iterations}` : "\u2013", places || `(${job.wanted} wanted)`, waited.toFixed(1),
+      job.jct_s === null ? "" : job.jct_s.toFixed(2), String(job.attempt), job.reason || job.why];
   }
 
   function fillTable() {
     const over = state.jobs.filter((job) => job.state !== "running" && job.state !== "queued").sort((a, b) => a.finish_s - b.finish_s);
+    put("left-out", state.left_out + Math.max(0, over.length - mostOver));
     const shown = [...state.jobs.filter((job) => job.state === "running"), ...state.jobs.filter((job) => job.state === "queued"), ...over.slice(-mostOver)];
     const body = document.querySelector("#jobs tbody");
     body.replaceChildren(...shown.map((job) => {
@@ -35,6 +36,37 @@
       }));
       return row;
     }));
+  }
+
+  /** The times that a job had GPUs: of attempts that are over, and of the last one. */
+  function stays(job) {
+    const last = job.placed_s ?? job.start_s;
+    const now = job.state === "queued" || last === null ? [] : [{gpus: job.gpus, start: last, end: job.finish_s ?? state.now_s}];
+    return [...job.tried.map((tried) => ({gpus: tried.gpus, start: tried.start_s, end: tried.end_s})), ...now];
+  }
+
+  /** Who had which GPU: lanes, and bars on them; jobs that share a GPU at a time lie below each other. */
+  function residences(indexOf) {
+    const ofGpu = state.nodes.flatMap((node, server) =>
+      Array.from({length: state.gpus_of_node[server] ?? state.gpus_per_server}, (_, gpu) => ({name: `${node} GPU ${gpu}`, key: `${server}:${gpu}`, ends: [], bars: []})));
+    const byKey = new Map(ofGpu.map((gpu) => [gpu.key, gpu]));
+    const all = state.jobs.flatMap((job) => stays(job).map((stay) => ({job, ...stay}))).sort((a, b) => a.start - b.start);
+    for (const {job, gpus, start, end} of all) {
+      for (const [server, number] of gpus) {
+        const gpu = byKey.get(`${server}:${number}`);
+        if (!gpu) continue;
+        let lane = gpu.ends.findIndex((until) => until <= start);
+        if (lane < 0) lane = gpu.ends.length;
+        gpu.ends[lane] = end;
+        gpu.bars.push([lane, start, end, indexOf.get(job.id), `${job.id}: ${timeText(end - start)}`]);
+      }
+    }
+    const lanes = [], bars = [];
+    for (const gpu of ofGpu) {
+      bars.push(...gpu.bars.map(([lane, ...bar]) => [lanes.length + lane, ...bar]));
+      lanes.push(gpu.name, ...gpu.ends.slice(1).map((_, k) => `shared, ${k + 2}`));
+    }
+    return [lanes, bars];
   }
 
   /** Bars on lanes: `spans` of [lane, start, end, job's index, text]. */
@@ -58,12 +90,7 @@
   function draw() {
     if (state === null) return;
     const indexOf = new Map(state.jobs.map((job, k) => [job.id, k]));
-    const gpus = state.nodes.flatMap((node) => Array.from({length: state.gpus_per_server}, (_, gpu) => `${node} GPU ${gpu}`));
-    const residence = state.jobs.filter((job) => job.start_s !== null).flatMap((job) => job.gpus.map(([server, gpu]) => {
-      const end = job.finish_s ?? state.now_s;
-      return [server * state.gpus_per_server + gpu, job.start_s, end, indexOf.get(job.id), `${job.id}: ${timeText(end - job.start_s)}`];
-    }));
-    drawBars("gpu-plot", gpus, residence);
+    drawBars("gpu-plot", ...residences(indexOf));
     put("gpu-plot-text", state.jobs.filter((job) => job.state === "running").slice(0, mostNamed)
       .map((job) => `${job.id} on ${job.gpus.map(([server, gpu]) => `${state.nodes[server]} GPU ${gpu}`).join(", ")}`).join("; ") || "No job has a GPU.");
     const transfers = state.transfers.slice(-mostTransfers).flatMap(([job, servers, start, end]) =>
@@ -74,19 +101,28 @@
     drawBars("network-plot", state.nodes.map((node) => `${node} link`), transfers);
   }
 
+  function gpusInAll() {
+    return state.nodes.reduce((sum, _, server) => sum + (state.gpus_of_node[server] ?? state.gpus_per_server), 0);
+  }
+
+  function machines() {
+    if (!state.gpus_of_node.length) return `${state.nodes.length} nodes of ${state.gpus_per_server} GPUs`;
+    return `${state.nodes.length} nodes, ${gpusInAll()} GPUs`;
+  }
+
   function show() {
     const counts = {running: 0, queued: 0, over: 0, failed: 0};
-    let used = 0;
+    const used = new Set();
     for (const job of state.jobs) {
       counts[job.state === "running" || job.state === "queued" ? job.state : "over"] += 1;
       counts.failed += job.state === "failed";
-      if (job.state === "running") used += job.gpus.length;
+      if (job.state === "running") job.gpus.forEach(([server, gpu]) => used.add(`${server}:${gpu}`));
     }
-    put("setup", `${state.placement} / ${state.policy} · ${state.nodes.length} nodes of ${state.gpus_per_server} GPUs · ${state.now_s.toFixed(0)} s`
+    put("setup", `${state.placement} / ${state.policy} · ${machines()} · ${state.now_s.toFixed(0)} s`
       + (state.drained.length ? ` · drained: ${state.drained.join(", ")}` : "")
       + (state.silent.length ? ` · no answer from ${state.silent.join(", ")}` : ""));
     put("running", counts.running);
-    put("gpus", `on ${used} of ${state.nodes.length * state.gpus_per_server} GPUs`);
+    put("gpus", `on ${used.size} of ${gpusInAll()} GPUs`);
     put("queued", counts.queued);
     put("over", counts.over);
     put("failed", counts.failed ? `${counts.failed} of them failed` : "finished, failed or cancelled");

@@ -8,44 +8,60 @@ from rich.table import Table
 
 from hocket.cluster.live.manager_messages import JobStatus, Status
 from hocket.columns import Column, terminal_table, text_column, written_column
+from hocket.text import UNDEFINED, counted
 
 _MOST_OVER = 10
 
 
-def live_table(status: Status) -> Table:
-    """Jobs that run, then those that queue, then the last ones that are over."""
-    finished = [job for job in status.jobs if job.state == "finished"]
-    parts = [
-        f"{status.placement} / {status.policy}",
-        f"{len(status.nodes)} nodes x {status.gpus_per_server} GPUs",
-    ]
+def live_table(status: Status, *, every: bool = False) -> Table:
+    """Jobs that run, those that queue, then those that are over: the last ones, or ``every`` one."""
+    finished = sum(job.state == "finished" for job in status.jobs)
+    if status.num_finished is not None:
+        finished = status.num_finished
+    parts = [f"{status.placement} / {status.policy}", _machines(status)]
     if status.drained:
         parts.append(f"drained: {', '.join(status.drained)}")
     if status.silent:
         parts.append(f"no answer from {', '.join(status.silent)}")
     if status.average_jct_s is not None:
-        parts.append(f"average JCT {status.average_jct_s:.2f} s of {len(finished)} finished")
+        parts.append(f"average JCT {status.average_jct_s:.2f} s of {finished} finished")
     running = [job for job in status.jobs if job.state == "running"]
     queued = [job for job in status.jobs if job.state == "queued"]
     over = [job for job in status.jobs if job.state not in ("running", "queued")]
     over.sort(key=lambda job: job.finish_s or 0.0)
-    columns = _columns([*running, *queued, *over[-_MOST_OVER:]], status)
+    shown = over if every else over[-_MOST_OVER:]
+    if left_out := status.left_out + len(over) - len(shown):
+        parts.append(f"{left_out} more are over (--all)")
+    columns = _columns([*running, *queued, *shown], status)
     return terminal_table(columns, title=" · ".join(parts), spaced=True)
 
 
+def _machines(status: Status) -> str:
+    if not status.gpus_of_node:
+        return f"{len(status.nodes)} nodes x {status.gpus_per_server} GPUs"
+    nodes = zip(status.nodes, status.gpus_of_node, strict=True)
+    return ", ".join(f"{name}: {counted(gpus, 'GPU')}" for name, gpus in nodes)
+
+
 def _columns(jobs: Sequence[JobStatus], status: Status) -> list[Column]:
-    began_s = [status.now_s if job.start_s is None else job.start_s for job in jobs]
-    waited_s = [max(0.0, at_s - job.arrival_s) for at_s, job in zip(began_s, jobs, strict=True)]
     return [
         text_column("job", [job.id for job in jobs]),
         text_column("doing", [job.stage for job in jobs]),
-        written_column("iteration", [f"{job.iteration}/{job.iterations}" for job in jobs]),
+        written_column(
+            "iteration", [f"{job.iteration}/{job.iterations}" if job.reports else UNDEFINED for job in jobs]
+        ),
         text_column("GPUs", [_places(job, status) or f"({job.wanted} wanted)" for job in jobs]),
-        written_column("waited [s]", [f"{time_s:.1f}" for time_s in waited_s]),
+        written_column("waited [s]", [f"{_waited_s(job, status):.1f}" for job in jobs]),
         written_column("JCT [s]", ["" if job.jct_s is None else f"{job.jct_s:.2f}" for job in jobs]),
         written_column("tries", [job.attempt for job in jobs]),
-        text_column("", [job.why for job in jobs]),
+        text_column("reason", [job.reason or job.why for job in jobs]),
     ]
+
+
+def _waited_s(job: JobStatus, status: Status) -> float:
+    if job.waited_s is not None:
+        return job.waited_s
+    return max(0.0, (status.now_s if job.start_s is None else job.start_s) - job.arrival_s)
 
 
 def _places(job: JobStatus, status: Status) -> str:

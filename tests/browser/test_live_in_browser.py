@@ -1,10 +1,12 @@
 """The page of a live cluster in a browser: it shows what changes, and asks nobody but its manager."""
 
+import itertools
+
 import msgspec
 import pytest
 from test_report_in_browser import EVIL, errors, requested, wait_until
 
-from hocket.cluster.live.manager_messages import JobStatus, Status, TransferSpan
+from hocket.cluster.live.manager_messages import JobStatus, Status, TransferSpan, TriedStatus
 from hocket.cluster.live.page_server import PageServer
 from hocket.report.live_page import render_live
 
@@ -77,3 +79,47 @@ def test_a_manager_that_is_gone_is_said(browser, served):
     wait_until(browser, lambda driver: text(driver, "#running") == "1")
     served.close()
     wait_until(browser, lambda driver: "does not answer" in text(driver, "#setup"))
+
+
+def bars(browser, css):
+    return browser.execute_script(
+        "return document.querySelector(arguments[0]).data.map((trace) => [...trace.y.keys()].map("
+        "(k) => [trace.y[k], trace.base[k], trace.base[k] + trace.x[k]]))[0]",
+        css,
+    )
+
+
+def test_jobs_that_share_a_gpu_lie_below_each_other_and_gpus_count_once(browser, served):
+    served.state = state_of(*(job(name, start_s=at) for name, at in (("a", 1.0), ("b", 2.0), ("c", 3.0))))
+    browser.get(served.url)
+    wait_until(browser, lambda driver: text(driver, "#running") == "3")
+    assert text(browser, "#gpus") == "on 2 of 4 GPUs"
+    drawn = bars(browser, "#gpu-plot")
+    assert len(drawn) == 6
+    for lane in {each[0] for each in drawn}:
+        there = sorted(each[1:] for each in drawn if each[0] == lane)
+        assert all(end <= begin for (_, end), (begin, _) in itertools.pairwise(there))
+
+
+def test_a_job_that_is_tried_again_is_drawn_where_it_was(browser, served):
+    tried = (TriedStatus(gpus=((0, 1),), start_s=1.0, end_s=4.0, why="rank 0 was killed by SIGKILL"),)
+    again = job("a", "queued", "queued", gpus=(), tried=tried, attempt=1, reason="waits for 1 GPU")
+    moved = job("b", gpus=((1, 0),), placed_s=6.0, tried=tried, attempt=2)
+    served.state = state_of(again, moved)
+    browser.get(served.url)
+    browser.get_log("browser")  # the page before asked a manager that is gone
+    wait_until(browser, lambda driver: text(driver, "#running") == "1")
+    assert text(browser, "#gpus") == "on 1 of 4 GPUs"
+    assert sorted(bars(browser, "#gpu-plot")) == [[1, 1, 4], [2, 1, 4], [3, 6, 12]]
+    assert "waits for 1 GPU" in text(browser, "#jobs tbody")
+    assert errors(browser) == []
+
+
+def test_nodes_of_several_sizes_and_programs_that_do_not_report(browser, served):
+    silent = job("a", stage="running", reports=False, gpus=((0, 0),), placed_s=1.0)
+    served.state = state_of(silent, gpus_of_node=(2, 1), left_out=7)
+    browser.get(served.url)
+    wait_until(browser, lambda driver: text(driver, "#running") == "1")
+    assert text(browser, "#gpus") == "on 1 of 3 GPUs"
+    assert "3/10" not in text(browser, "#jobs tbody")
+    assert text(browser, "#left-out") == "7"

@@ -55,6 +55,11 @@ class QuietNode:
     async def forget(self, key: str) -> None:
         del self._started[key]
 
+    async def log(self, key: str, position: Any) -> None:
+        return None
+
+    async def tidy(self, keep_s: float, most_bytes: float) -> None: ...
+
     async def text(self, path: str) -> str:
         return ""
 

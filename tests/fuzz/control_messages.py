@@ -6,7 +6,17 @@ from typing import Any
 
 import msgspec
 
-from hocket.cluster.live.manager_messages import AskStatus, Cancel, Drain, FromClient, ManagerAnswer, Submit
+from hocket.cluster.live.manager_messages import (
+    AskEvents,
+    AskLog,
+    AskStatus,
+    AskWhy,
+    Cancel,
+    Drain,
+    FromClient,
+    ManagerAnswer,
+    Submit,
+)
 from hocket.cluster.live.runnable_jobs import LiveJob
 from hocket.graph.plan import Plan, Pull, Push
 from hocket.launch.control import Hello, Welcome
@@ -54,7 +64,8 @@ FRAME_LAYOUT = ps.FrameLayout(
 FROM_CLIENT = [
     Submit((JOB,)),
     Submit((JOB, msgspec.structs.replace(JOB, id="traffic", command=None))),
-    *(Cancel("a"), Drain("node0", True), Drain("node1", False), AskStatus()),
+    *(Cancel("a"), Drain("node0", True), Drain("node1", False), AskStatus(), AskStatus(all=True)),
+    *(AskWhy("first"), AskLog("first", 1, 1), AskEvents(3, "first")),
 ]
 FROM_RANK = [Join(0), Compute(1, 0, 0), Computed(0, 1), ChunkRequest(2, 0, 50_000, 100_000), Transferred(0)]
 FROM_WORKER = [

@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from hocket.cli.cluster.cluster_options import SharedOptions, measured_costs
+from hocket.cli.list_options import long_duration
 from hocket.cli.panels import MACHINES, MANAGER, option
 from hocket.errors import HocketError
 from hocket.network import parse_bytes, parse_duration
 
 if TYPE_CHECKING:
     from hocket.cluster.cluster import Cluster
+    from hocket.cluster.live.retention import Retention
 
 _Page = Annotated[
     str,
@@ -103,7 +105,10 @@ class ManagerOptions:
     ] = "127.0.0.1:0"
     page: _Page = "127.0.0.1:0"
     restarts: Annotated[
-        int, option(panel=MANAGER, metavar="N", min=0, help="Further tries of a job that fails.")
+        int,
+        option(
+            panel=MANAGER, metavar="N", min=0, help="Further tries of a job of which a signal ended a rank."
+        ),
     ] = 3
     lost_after: Annotated[
         str,
@@ -114,6 +119,43 @@ class ManagerOptions:
             help="Of silence of a node, until its jobs are tried again elsewhere.",
         ),
     ] = "60s"
+    keep_output: Annotated[
+        str,
+        option(
+            panel=MANAGER,
+            rare=True,
+            metavar="TIME",
+            help="For how long what ended ranks printed stays: 24h, 7d.",
+        ),
+    ] = "7d"
+    output_size: Annotated[
+        str,
+        option(
+            panel=MANAGER,
+            rare=True,
+            metavar="SIZE",
+            help="Of such output, of each node; the oldest goes first.",
+        ),
+    ] = "1GB"
+    show_over: Annotated[
+        str,
+        option(
+            panel=MANAGER,
+            rare=True,
+            metavar="TIME",
+            help="For how long status and page show jobs that are over: 1h, 2d.",
+        ),
+    ] = "1h"
+
+    def retention(self) -> Retention:
+        """The time and the room that jobs have when they are over."""
+        from hocket.cluster.live.retention import Retention
+
+        return Retention(
+            shown_s=long_duration(self.show_over, "--show-over"),
+            output_s=long_duration(self.keep_output, "--keep-output"),
+            output_bytes=parse_bytes(self.output_size),
+        )
 
     def lost_after_s(self) -> float:
         """The seconds of ``--lost-after``."""

@@ -92,11 +92,11 @@ def make_manager(
     from hocket.cluster.live.kept_credentials import kept_credentials
     from hocket.cluster.live.manager import Manager
 
-    lost_after_s = managing.lost_after_s()
+    lost_after_s, retention = managing.lost_after_s(), managing.retention()
     # Before there is a manager: from then on its clock runs.
     with progress("loading the engine"):
         warm()
-    return Manager(
+    manager = Manager(
         folder,
         cluster,
         nodes,
@@ -105,6 +105,8 @@ def make_manager(
         restarts=managing.restarts,
         lost_after_s=lost_after_s,
     )
+    manager.set_retention(retention)
+    return manager
 
 
 async def served(

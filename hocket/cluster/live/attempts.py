@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import signal
 from collections.abc import Awaitable, Callable, Iterable
 
 from hocket.cluster.live.context import ManagerContext, RunningAttempt
-from hocket.cluster.live.database import Record
+from hocket.cluster.live.database import MOST_TRIED, Record, Tried
 from hocket.cluster.live.devices import shared_out
 from hocket.cluster.live.node_watch import NodeWatch
 from hocket.cluster.live.nodes import AbsentError, FullError, Node, NodeError, is_full, text_of
@@ -15,21 +16,25 @@ from hocket.cluster.live.runnable_jobs import GateAccess, KeptWork, command_of, 
 from hocket.errors import HocketError
 from hocket.launch.control import UNIX
 from hocket.launch.credentials import Credentials
+from hocket.launch.guard import NOT_STARTED, PREFIX
 from hocket.launch.traffic import kept_path
 
 LOOK_EVERY_S = 0.05
 _ASIDE_S = 2.0  # what is asked beside the watch, which waits for it
 _CANCEL_S = 5.0  # of silence, until a job that was cancelled is over without its node
 _RETRY_S = 1.0  # until a job that failed is tried again
+_SETTLE_S = 1.0  # after a rank's own failure, in which a peer may show that it was killed before
+_TIDY_EVERY_S = 60.0
+_SHELL = 128
 
 
 class Attempts:
     """Starts ranks and watches them.
 
     ``credentials``: the cluster's; ``gate``: the path of the gate's socket; ``restarts``: how often a job
-    that fails is tried again; ``chunk_bytes``: after how many bytes replayed jobs ask again;
-    ``lost_after_s``: of a node's silence, until its jobs go back to the queue. ``address``: the gate's for
-    other machines.
+    of which a signal has ended a rank is tried again; ``chunk_bytes``: after how many bytes replayed jobs
+    ask again; ``lost_after_s``: of a node's silence, until its jobs go back to the queue. ``address``: the
+    gate's for other machines.
     """
 
     def __init__(
@@ -79,10 +84,12 @@ class Attempts:
                 command = command_of(job, nodes[server].python)
                 await nodes[server].start(run.attempt.key(rank), command, told[rank], folder)
         except (NodeError, HocketError, OSError) as error:
-            self._context.note(f"cannot be started: {error}", job.id)
-            run.ending = run.ending or ("failed", str(error))
             full = isinstance(error, FullError) or (isinstance(error, OSError) and is_full(error))
+            why = f"cannot be started: {'a disk is full: ' if full else ''}{error}"
+            self._context.note(why, job.id)
+            run.ending = run.ending or ("failed", why)
             run.lost_with_node = full or isinstance(error, AbsentError)
+            run.failed_by_itself = not run.lost_with_node and not isinstance(error, OSError)
         run.started_s = asyncio.get_running_loop().time()
 
     async def watch(self) -> None:
@@ -144,9 +151,8 @@ class Attempts:
                     run.ending, run.lost_with_node = ("failed", f"rank {rank} was not started"), True
             else:
                 ended.append((watch.node, key))
-                if (status := known[key]) and run.ending is None:
-                    why = await self._why(rank, watch.node, key, status)
-                    run.ending = run.ending or ("failed", why)  # it may have been cancelled meanwhile
+                if status := known[key]:
+                    await self._note_failure(run, rank, watch.node, status)
         if lost and (run.ending is None or run.ending[0] == "failed"):
             # An attempt that failed before may have done so because its peers were gone.
             names = ", ".join(sorted(lost))
@@ -155,21 +161,36 @@ class Attempts:
                 True,
             )
         if left:
-            if run.ending is not None:
+            if run.ending is not None and not _settles(run):
+                run.stopped = True
                 await _aside((node.stop, key) for node, key in running)
             return
         self._end_attempt(run, await self._kept_iterations(run))
         await _aside((node.forget, key) for node, key in ended)
         self._context.change_event.set()
 
+    async def _note_failure(self, run: RunningAttempt, rank: int, node: Node, status: int) -> None:
+        """Take in that a rank has failed: the first one says why, unless a peer was killed before."""
+        number = signal_of(status)
+        outdone = run.failed_by_itself and number is not None and not run.stopped
+        if run.ending is not None and not outdone:
+            return
+        why = await self._why(rank, node, run.attempt.key(rank), status)
+        if run.ending is None or run.ending[0] == "failed":  # it may have been cancelled meanwhile
+            run.ending, run.failed_by_itself = ("failed", why), number is None
+            run.failed_s = asyncio.get_running_loop().time()
+
     async def _why(self, rank: int, node: Node, key: str, status: int) -> str:
-        ended = f"status {status}" if status >= 0 else f"signal {-status}"
+        number = signal_of(status)
+        ended = f"ended with status {status}" if number is None else f"was killed by {number.name}"
         said = ""
         with contextlib.suppress(NodeError, TimeoutError):
             async with asyncio.timeout(_ASIDE_S):
                 lines = (await node.output(key)).strip().splitlines()
-                said = f": {_printable(lines[-1][:300])}" if lines else ""
-        return f"rank {rank} on {node.name} ended with {ended}{said}"
+                said = _printable(lines[-1][:300]) if lines else ""
+        if status == NOT_STARTED and said.startswith(PREFIX):
+            return f"rank {rank} on {node.name} cannot run its command: {said.removeprefix(PREFIX)}"
+        return f"rank {rank} on {node.name} {ended}" + (f": {said}" if said else "")
 
     async def _kept_iterations(self, run: RunningAttempt) -> int:
         """Iterations that a replayed job has run, those run while it could not reach the manager included."""
@@ -201,9 +222,11 @@ class Attempts:
             link.give_up()
         record.lost_attempts += run.lost_with_node
         state, why = run.ending or ("finished", "")
-        if state == "failed" and record.attempt - record.lost_attempts <= self._restarts:
+        if state == "failed" and self._is_tried_again(run):
             context.note(f"{why}; it is tried again", job)
             record.state, record.why = "queued", why
+            tried = Tried(record.gpus, now_s if record.placed_s is None else record.placed_s, now_s, why)
+            record.tried = (*record.tried, tried)[-MOST_TRIED:]
             if record.job.command is not None and not any(context.checkpoint(record).glob("*")):
                 record.iteration = 0  # it has kept nothing
             context.add_to_engine([record])
@@ -215,12 +238,32 @@ class Attempts:
                 record.iteration = record.job.iterations
             context.note(f"{state}{': ' if why else ''}{why}", job)
             context.database.put([record])
+            with contextlib.suppress(OSError):  # it has kept something
+                context.checkpoint(record).rmdir()
         context.decide_soon()
+
+    def _is_tried_again(self, run: RunningAttempt) -> bool:
+        """Tell whether another attempt follows; the job's own failures count by what it asks for."""
+        record = run.record
+        if run.failed_by_itself and not run.lost_with_node:
+            record.own_failures += 1
+            return record.own_failures <= (record.job.restarts or 0)
+        return record.attempt - record.lost_attempts - record.own_failures <= self._restarts
 
     def _try_again(self, record: Record) -> None:
         if record.state == "queued" and record.job.id in self._context.driver.progress_of:
             self._context.driver.arrive(record.job.id)
             self._context.decide_soon()
+
+    async def tidy(self) -> None:
+        """Now and then: remove what ranks printed that ended long ago."""
+        while True:
+            await asyncio.sleep(_TIDY_EVERY_S)
+            retention = self._context.retention
+            for node in self._context.nodes:
+                with contextlib.suppress(NodeError, TimeoutError):
+                    async with asyncio.timeout(_TIDY_EVERY_S):
+                        await node.tidy(retention.output_s, retention.output_bytes)
 
     async def end_ranks(self) -> None:
         """End every rank that runs; their jobs are as if they had failed."""
@@ -244,6 +287,21 @@ async def _aside(work: Iterable[tuple[Callable[[str], Awaitable[None]], str]]) -
             for ask, key in work:
                 with contextlib.suppress(NodeError):
                     await ask(key)
+
+
+def signal_of(status: int) -> signal.Signals | None:
+    """The signal that ended a rank, or what a shell says of its last command: 128 and its number."""
+    number = -status if status < 0 else status - _SHELL
+    try:
+        return signal.Signals(number) if number > 0 else None
+    except ValueError:
+        return None
+
+
+def _settles(run: RunningAttempt) -> bool:
+    """True shortly after a rank's own failure, while it is not clear whether a peer was killed before."""
+    age_s = asyncio.get_running_loop().time() - run.failed_s
+    return run.ending is not None and run.ending[0] == "failed" and run.failed_by_itself and age_s < _SETTLE_S
 
 
 def _printable(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Requests of commands to a manager: to submit, cancel and drain, and for the status of everything."""
+"""Requests of commands to a manager: to submit, cancel and drain; for status, reasons, logs and events."""
 
 from __future__ import annotations
 
@@ -12,8 +12,12 @@ from hocket.cluster.jobs import JobSet
 from hocket.cluster.live.context import ManagerContext
 from hocket.cluster.live.database import JobState, Record
 from hocket.cluster.live.driver import Driver
+from hocket.cluster.live.job_logs import events, job_log
 from hocket.cluster.live.manager_messages import (
+    AskEvents,
+    AskLog,
     AskStatus,
+    AskWhy,
     Cancel,
     Drain,
     FromClient,
@@ -21,18 +25,26 @@ from hocket.cluster.live.manager_messages import (
     ManagerAnswer,
     Status,
     Submit,
+    TriedStatus,
 )
+from hocket.cluster.live.reasons import Reasons
 from hocket.cluster.live.runnable_jobs import LiveJob, check_program
 from hocket.cluster.live.scheduling import Scheduling
 from hocket.cluster.live.transfer_log import TransferLog
-from hocket.errors import HocketError, UnknownNameError
+from hocket.errors import HocketError, UnknownNameError, one_line
+
+_MOST_REFUSED = 1000
 
 
 class Commands:
     """Serves commands."""
 
-    def __init__(self, context: ManagerContext, transfers: TransferLog, scheduling: Scheduling) -> None:
+    def __init__(
+        self, context: ManagerContext, transfers: TransferLog, scheduling: Scheduling, lost_after_s: float
+    ) -> None:
         self._context, self._transfers, self._scheduling = context, transfers, scheduling
+        self._lost_after_s = lost_after_s
+        self._refused: dict[str, str] = {}  # jobs that were not taken, the last of them
         self._number = max((record.number for record in context.records.values()), default=0)
 
     async def serve(self, request: FromClient) -> ManagerAnswer:
@@ -44,8 +56,15 @@ class Commands:
                 return ManagerAnswer(notes=(self._cancel(job),))
             case Drain(node, on):
                 return ManagerAnswer(notes=(self._drain(node, on=on),))
-            case AskStatus():
-                return ManagerAnswer(status=self.status())
+            case AskStatus(every):
+                return ManagerAnswer(status=self.status(every=every))
+            case AskWhy(job):
+                return ManagerAnswer(notes=(self._why(job),))
+            case AskLog(job):
+                record = self._known(job)
+                return ManagerAnswer(log=await job_log(self._context, record, request, self._reason(record)))
+            case AskEvents():
+                return ManagerAnswer(events=events(self._context, request))
 
     def submit(self, jobs: Sequence[LiveJob]) -> list[str]:
         """Keep new jobs; what is to be said of each. Raises HocketError if one can never be placed."""
@@ -63,9 +82,13 @@ class Commands:
                     )
                 notes.append(f"{job.id}: {known.state}, it was submitted before")
                 continue
-            check_program(job, f"job '{job.id}'")
-            self._context.driver.check(job)
-            self._check_files(job)
+            try:
+                check_program(job, f"job '{job.id}'")
+                self._context.driver.check(job)
+                self._check_files(job)
+            except HocketError as error:
+                self._note_refusal(job.id, str(error))
+                raise
             arrival_s = now_s + job.arrival_s
             new.append(
                 Record(
@@ -85,9 +108,32 @@ class Commands:
                 raise HocketError(f"the jobs cannot be kept: {error}; submit them again") from None
             self._number += len(new)
             for record in new:
+                self._refused.pop(record.job.id, None)
                 self._context.records[record.job.id] = record
                 self._context.schedule_arrival(record)
         return notes
+
+    def _note_refusal(self, job: str, why: str) -> None:
+        """Remember why a job was not taken, for those who ask later."""
+        self._refused.pop(job, None)
+        self._refused[job] = why
+        if len(self._refused) > _MOST_REFUSED:
+            del self._refused[next(iter(self._refused))]
+        self._context.note(f"was refused: {why}", job)
+
+    def _known(self, job: str) -> Record:
+        record = self._context.records.get(job)
+        if record is None:
+            raise UnknownNameError("job", job, list(self._context.records)[-20:])
+        return record
+
+    def _reason(self, record: Record) -> str:
+        return Reasons(self._context, self._lost_after_s).of(record)
+
+    def _why(self, job: str) -> str:
+        if job not in self._context.records and job in self._refused:
+            return f"{job}: was refused: {self._refused[job]}"
+        return one_line(f"{job}: {self._reason(self._known(job))}")
 
     def _check_files(self, job: LiveJob) -> None:
         apart = [node.name for node in self._context.nodes if not node.shares_files]
@@ -98,9 +144,7 @@ class Commands:
             )
 
     def _cancel(self, job: str) -> str:
-        context, record = self._context, self._context.records.get(job)
-        if record is None:
-            raise UnknownNameError("job", job, list(context.records)[-20:])
+        context, record = self._context, self._known(job)
         if record.over or record.cancelled:
             return f"{job}: {record.state if record.over else 'cancelled'} already"
         runs = record.state == "running"
@@ -138,12 +182,15 @@ class Commands:
             f"{name}: {'no job is placed there any more' if on else 'in use again'}, {there} jobs are there"
         )
 
-    def status(self) -> Status:
-        """The cluster as it is."""
+    def status(self, *, every: bool = False) -> Status:
+        """The cluster as it is; ``every``: with jobs that were over long ago."""
         context, records = self._context, self._context.records.values()
         times = [
             r.finish_s - r.arrival_s for r in records if r.state == "finished" and r.finish_s is not None
         ]
+        since_s = context.now_s() - context.retention.shown_s
+        shown = [r for r in records if every or r.finish_s is None or r.finish_s >= since_s]
+        reasons = Reasons(context, self._lost_after_s)
         return Status(
             now_s=context.now_s(),
             placement=self._scheduling.placement,
@@ -152,22 +199,26 @@ class Commands:
             nodes=tuple(node.name for node in context.nodes),
             drained=tuple(sorted(context.drained_nodes)),
             silent=tuple(sorted(context.silent_nodes)),
-            jobs=tuple(self._job_status(record) for record in records),
+            jobs=tuple(self._job_status(record, reasons.of(record)) for record in shown),
             transfers=self._transfers.spans(),
             average_jct_s=sum(times) / len(times) if times else None,
+            num_finished=len(times),
+            left_out=len(records) - len(shown),
         )
 
-    def _job_status(self, record: Record) -> JobStatus:
+    def _job_status(self, record: Record, reason: str) -> JobStatus:
         job, driver = record.job.id, self._context.driver
-        live = not record.over and job in driver.progress_of
+        progress = None if record.over else driver.progress_of.get(job)
         return JobStatus(
             id=job,
             model=record.job.model,
             state=record.state,
-            stage=_stage(record, driver) if live else record.state,
-            gpus=tuple(divmod(gpu, self._context.cluster.gpus_per_server) for gpu in record.gpus),
+            stage=record.state if progress is None else _stage(record, driver),
+            gpus=() if record.state == "queued" else self._pairs(record.gpus),  # it has those no longer
             wanted=record.job.gpus,
-            iteration=max(record.iteration, driver.iterations_done(job)) if live else record.iteration,
+            iteration=record.iteration
+            if progress is None
+            else max(record.iteration, progress.iterations_done),
             iterations=record.job.iterations,
             attempt=record.attempt,
             arrival_s=record.arrival_s,
@@ -175,8 +226,33 @@ class Commands:
             finish_s=record.finish_s,
             jct_s=None if record.finish_s is None else record.finish_s - record.arrival_s,
             why=record.why,
+            reason=one_line(reason),
+            reports=record.job.command is None or progress is None or progress.reported,
+            waited_s=self._waited_s(record),
+            placed_s=record.placed_s if record.state != "queued" else None,
+            tried=tuple(TriedStatus(self._pairs(t.gpus), t.start_s, t.end_s, t.why) for t in record.tried),
         )
+
+    def _pairs(self, gpus: Sequence[int]) -> tuple[tuple[int, int], ...]:
+        return tuple(divmod(gpu, self._context.cluster.gpus_per_server) for gpu in gpus)
+
+    def _waited_s(self, record: Record) -> float:
+        """Seconds that a job has waited for GPUs and the network, up to now."""
+        job, driver, now_s = record.job.id, self._context.driver, self._context.now_s()
+        until_s = record.start_s
+        if until_s is None:
+            until_s = record.finish_s if record.over and record.finish_s is not None else now_s
+        waited_s = max(0.0, until_s - record.arrival_s) + record.parts[1] + record.parts[3]
+        progress = None if record.over else driver.progress_of.get(job)
+        if progress is not None and progress.reported:
+            parts = driver.parts(progress)
+            waited_s += parts.gpu_wait_s + parts.network_wait_s + driver.waits_now_s(job, now_s)
+        return waited_s
 
 
 def _stage(record: Record, driver: Driver) -> str:
-    return "ending" if record.cancelled else driver.stage(record.job.id)
+    if record.cancelled:
+        return "ending"
+    if record.state == "running" and not driver.progress_of[record.job.id].reported:
+        return "starting" if record.job.command is None else "running"
+    return driver.stage(record.job.id)

@@ -13,6 +13,7 @@ from hocket.cluster.live.database import Database, JobState, Record
 from hocket.cluster.live.driver import Driver
 from hocket.cluster.live.manager_server import RankLink
 from hocket.cluster.live.nodes import Node
+from hocket.cluster.live.retention import Retention
 from hocket.cluster.live.runnable_jobs import Attempt
 
 
@@ -28,6 +29,9 @@ class RunningAttempt:
         self.started_s: float | None = None  # of the loop's time, when all of its ranks had been
         self.ending: tuple[JobState, str] | None = ("cancelled", "") if record.cancelled else None
         self.lost_with_node = False  # with a node
+        self.failed_by_itself = False  # not by a signal, a node or a manager
+        self.failed_s = 0.0  # of the loop's time
+        self.stopped = False  # ranks were asked to end
 
 
 class ManagerContext:
@@ -36,6 +40,7 @@ class ManagerContext:
     ``drained_nodes``, ``silent_nodes``: those that get no job, since a command said so and since they do not
     answer. ``decide`` is called soon after anything has come up; ``events`` counts what has. ``change_event``
     is set when there is something to look at, ``failure``, say: an error that no client could be told of.
+    ``epoch_s``: the cluster's beginning on the machine's clock; ``retention``: of what is over.
     """
 
     def __init__(
@@ -61,6 +66,8 @@ class ManagerContext:
         self.events = 0
         self.change_event = asyncio.Event()
         self.failure: BaseException | None = None
+        self.epoch_s = epoch_s
+        self.retention = Retention()
         self._ahead_s = time.time() - epoch_s - time.monotonic()
         self._decide, self._deciding = decide, False
         self._tasks: set[asyncio.Task[None]] = set()

@@ -33,15 +33,31 @@ create table if not exists events (time_s real not null, job text, what text not
 create table if not exists drained (node text primary key) strict;
 """
 # They came later; clusters that are there get them.
-_NEW_COLUMNS = ("cancelled", "lost")
+_NEW_COLUMNS = {
+    "cancelled": "integer not null default 0",
+    "lost": "integer not null default 0",
+    "own_failures": "integer not null default 0",
+    "placed_s": "real",
+    "tried": "text not null default '[]'",
+}
 _COLUMNS = (
     "number, id, job, state, arrival_s, start_s, finish_s, attempt, iteration,"
-    " gpus, parts, why, cancelled, lost"
+    " gpus, parts, why, cancelled, lost, own_failures, placed_s, tried"
 )
+MOST_TRIED = 20
 _MOST_EVENTS = 100_000
 _PAGE_BYTES = 4096
 _RESERVE_PAGES = 1024
 """Room in the file for changes to come, so that they need no disk: as much as its log takes, too."""
+
+
+class Tried(msgspec.Struct, frozen=True, array_like=True):
+    """An attempt that is over and was followed, or is to be, by another one; ``why``: how it ended."""
+
+    gpus: tuple[int, ...]
+    start_s: float
+    end_s: float
+    why: str
 
 
 @dataclass(kw_only=True)
@@ -50,7 +66,9 @@ class Record:
 
     ``attempt``: how often it was started; ``iteration``: how many are over; ``gpus``: of the last attempt;
     ``parts``: seconds that it computed, waited for GPUs, transferred and waited for the network in all.
-    ``cancelled``: it is to end, if it has not; ``lost_attempts``: how many ended because a node was gone.
+    ``cancelled``: it is to end, if it has not; ``lost_attempts``: how many ended because a node was gone,
+    ``own_failures``: because its own processes failed; ``placed_s``: when the last one began, ``tried``:
+    those before, the newest of them.
     """
 
     number: int
@@ -66,6 +84,9 @@ class Record:
     why: str = ""
     cancelled: bool = False
     lost_attempts: int = 0
+    own_failures: int = 0
+    placed_s: float | None = None
+    tried: tuple[Tried, ...] = ()
 
     @property
     def over(self) -> bool:
@@ -104,11 +125,9 @@ class Database:
             if found != "ok":
                 raise sqlite3.DatabaseError(found)
             there = {row[1] for row in self._connection.execute("pragma table_info(jobs)")}
-            for column in _NEW_COLUMNS:
+            for column, kind in _NEW_COLUMNS.items():
                 if column not in there:
-                    self._connection.execute(
-                        f"alter table jobs add column {column} integer not null default 0"
-                    )
+                    self._connection.execute(f"alter table jobs add column {column} {kind}")
         except sqlite3.DatabaseError as error:
             os.close(self._lock)
             raise HocketError(f"{path}: is no database of a cluster, or damaged: {error}") from None
@@ -214,7 +233,7 @@ class Database:
         """Keep new jobs, all or none."""
         with self._together():
             self._connection.executemany(
-                f"insert into jobs ({_COLUMNS}) values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                f"insert into jobs ({_COLUMNS}) values ({', '.join('?' * len(_COLUMNS.split(',')))})",
                 [_row(record) for record in records],
             )
 
@@ -223,7 +242,8 @@ class Database:
         with self._together():
             self._connection.executemany(
                 "update jobs set state = ?, start_s = ?, finish_s = ?, attempt = ?, iteration = ?, gpus = ?,"
-                " parts = ?, why = ?, cancelled = ?, lost = ? where number = ?",
+                " parts = ?, why = ?, cancelled = ?, lost = ?, own_failures = ?, placed_s = ?, tried = ?"
+                " where number = ?",
                 [(row[3], *row[5:], row[0]) for row in map(_row, records)],
             )
 
@@ -252,6 +272,19 @@ class Database:
         self.write_notes()
         return list(self._connection.execute("select time_s, job, what from events order by rowid"))
 
+    def events_after(
+        self, number: int, job: str | None, most: int
+    ) -> list[tuple[int, float, str | None, str]]:
+        """The first ``most`` events behind that of a number, each with its own; of one job if given."""
+        with suppress(sqlite3.Error):  # on a full disk those are told that are there
+            self.write_notes()
+        rows = self._connection.execute(
+            "select rowid, time_s, job, what from events where rowid > ? and (? is null or job = ?)"
+            " order by rowid limit ?",
+            (number, job, job, most),
+        )
+        return list(rows)
+
 
 def _row(record: Record) -> tuple[Any, ...]:
     return (
@@ -269,12 +302,15 @@ def _row(record: Record) -> tuple[Any, ...]:
         record.why,
         int(record.cancelled),
         record.lost_attempts,
+        record.own_failures,
+        record.placed_s,
+        msgspec.json.encode(record.tried).decode(),
     )
 
 
 def _record(row: tuple[Any, ...]) -> Record:
     number, _, job, state, arrival_s, start_s, finish_s, attempt, iteration = row[:9]
-    gpus, parts, why, cancelled, lost = row[9:]
+    gpus, parts, why, cancelled, lost, own_failures, placed_s, tried = row[9:]
     return Record(
         number=number,
         job=msgspec.json.decode(job, type=LiveJob),
@@ -289,4 +325,7 @@ def _record(row: tuple[Any, ...]) -> Record:
         why=why,
         cancelled=bool(cancelled),
         lost_attempts=lost,
+        own_failures=own_failures,
+        placed_s=placed_s,
+        tried=msgspec.json.decode(tried, type=tuple[Tried, ...]),
     )

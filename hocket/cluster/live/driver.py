@@ -45,6 +45,7 @@ class Driver(EngineRows):
         """A rank talks to us; ``iteration`` of it are over, more or less than we knew."""
         progress = self.progress_of[job]
         progress.connected_ranks.add(rank)
+        progress.reported = True
         progress.tasks_ended[rank] = max(progress.tasks_ended[rank], 2 * iteration)
         if rank == 0:
             progress.iterations_transferred = max(progress.iterations_transferred, iteration)

@@ -11,12 +11,17 @@ from hocket.cluster.cluster import Cluster
 from hocket.cluster.engine.placement.named_placements import placement_of
 from hocket.cluster.engine.policies.named_policies import policy_of
 from hocket.cluster.engine.records import (
+    BACKWARD,
     COMPUTING,
+    FORWARD,
+    IN_BACKWARD,
+    IN_FORWARD,
     NONE,
     QUEUED,
     READY,
     SUBMITTED,
     TRANSFERRING,
+    Ints,
     Rules,
 )
 from hocket.cluster.engine.state import EngineState, make_state
@@ -25,7 +30,9 @@ from hocket.cluster.live.scheduling import Scheduling
 from hocket.cluster.live.state_migration import carry, count_room
 
 TICK_S = 1e-9
-_FULL = 2**61  # bytes that no job leaves free: nobody is placed on a drained server's GPUs
+EXCLUDED = 2**61
+"""Bytes that no job leaves free: nobody is placed on GPUs of which so many are withheld."""
+
 _STAGES = {
     SUBMITTED: "to arrive",
     QUEUED: "queued",
@@ -39,7 +46,8 @@ _STAGES = {
 class JobProgress:
     """The progress of a job.
 
-    ``tasks_ended``: of each rank how many tasks it says it has ended, two an iteration;
+    ``reported``: whether a rank of this attempt has talked to the gate. ``tasks_ended``: of each rank how
+    many tasks it says it has ended, two an iteration;
     ``tasks_in_engine``: how many of them the engine knows of. ``iterations_before``, ``iterations_done``:
     those that were over when it was added, and are now. ``iterations_transferred``: those whose transfers
     have ended. ``chunks_granted``: how many of the transfer under way were let go. ``connected_ranks``: those
@@ -50,6 +58,7 @@ class JobProgress:
     job: Job
     row: int
     free_running: bool
+    reported: bool = False
     iterations_before: int = 0
     iterations_done: int = 0
     tasks_ended: list[int] = field(default_factory=list)
@@ -77,7 +86,8 @@ class EngineRows:
 
     ``progress_of``: by id; ``by_row``: in the state's order, None for those that have left. ``arrived_jobs``:
     who is to queue at the next decision; ``ending_jobs``: those with no iteration left, but processes that
-    have yet to end; ``has_new_room``: whether a job may fit now that did not before.
+    have yet to end; ``has_new_room``: whether a job may fit now that did not before. ``withheld``: bytes of
+    each GPU that the engine takes for used and no job has, ``EXCLUDED`` where nobody is to be placed.
     """
 
     def __init__(self, cluster: Cluster, scheduling: Scheduling) -> None:
@@ -92,6 +102,8 @@ class EngineRows:
         self.ending_jobs: list[JobProgress] = []
         self.has_new_room = False
         self._drained_servers: set[int] = set()
+        self._lacking = np.zeros(cluster.num_gpus, np.int64)
+        self.withheld = np.zeros(cluster.num_gpus, np.int64)
         self._ranks: dict[str, int] = {}
 
     @property
@@ -140,7 +152,8 @@ class EngineRows:
             self._ranks.setdefault(new[place].job.id, len(self._ranks))
         if self._state is None:
             self._state = state
-            self._take_drained()
+            self.withheld[:] = 0
+            self._withhold()
         else:
             carry(self._state, np.array([progress.row for progress in kept], np.int64), state)
             self._state = state
@@ -170,17 +183,22 @@ class EngineRows:
     def drain(self, server: int, *, on: bool) -> None:
         """Place nothing on a server any more, or again; jobs that are there stay."""
         (self._drained_servers.add if on else self._drained_servers.discard)(server)
-        if self._state is not None:
-            self._take_drained()
+        self._withhold()
 
-    def _take_drained(self) -> None:
-        """Take all memory of drained servers' GPUs, and give it back to others."""
-        s, per_server = self.state, self.cluster.gpus_per_server
-        for g in range(self.cluster.num_gpus):
-            drained, taken = g // per_server in self._drained_servers, s.gpus[g]["free"] < -(_FULL // 2)
-            if drained != taken:
-                s.gpus[g]["free"] += -_FULL if drained else _FULL
-        count_room(s)
+    def set_lacking(self, bytes_of_gpu: Ints) -> None:
+        """Set how many bytes each GPU lacks of the cluster's memory; ``EXCLUDED`` where it is not there."""
+        self._lacking[:] = bytes_of_gpu
+        self._withhold()
+
+    def _withhold(self) -> None:
+        """Take from each GPU what it does not have, all memory of drained ones, and give back the rest."""
+        if self._state is None:
+            return
+        server = np.arange(self.cluster.num_gpus) // self.cluster.gpus_per_server
+        wanted = np.where(np.isin(server, list(self._drained_servers)), EXCLUDED, self._lacking)
+        self.state.gpus["free"] -= wanted - self.withheld
+        self.withheld[:] = wanted
+        count_room(self.state)
         self.has_new_room = True
 
     # State of jobs.
@@ -207,11 +225,42 @@ class EngineRows:
         return self.progress_of[job].iterations_done
 
     def stage(self, job: str) -> str:
-        """The stage of a job, in a word."""
+        """The stage of a job, in words."""
         progress = self.progress_of[job]
-        return (
-            "ending" if progress in self.ending_jobs else _STAGES[int(self.state.jobs[progress.row]["stage"])]
-        )
+        if progress in self.ending_jobs:
+            return "ending"
+        if self.held_rank(progress) is not None:
+            return "waits for its GPU"
+        return _STAGES[int(self.state.jobs[progress.row]["stage"])]
+
+    def held_rank(self, progress: JobProgress) -> int | None:
+        """A rank that waits for its GPU while none of the job's computes; None where it does not wait."""
+        s = self.state
+        if s.jobs[progress.row]["stage"] != COMPUTING or progress in self.ending_jobs:
+            return None
+        phases = s.workers["phase"][self.workers(progress)]
+        if np.isin(phases, (IN_FORWARD, IN_BACKWARD)).any():
+            return None
+        waiting = np.flatnonzero(np.isin(phases, (FORWARD, BACKWARD)))
+        return int(waiting[0]) if len(waiting) else None
+
+    def user_of(self, gpu: int) -> str | None:
+        """The job that computes on a GPU now."""
+        running = int(self.state.gpus[gpu]["running"])
+        progress = None if running == NONE else self.by_row[int(self.state.workers[running]["job"])]
+        return None if progress is None else progress.job.id
+
+    def waits_now_s(self, job: str, now_s: float) -> float:
+        """Seconds for which a job has waited for its GPU or for the network, 0 where it does not wait."""
+        progress = self.progress_of[job]
+        row, now = self.state.jobs[progress.row], round(now_s / TICK_S)
+        if row["stage"] == READY:
+            return max(0, now - int(row["since"])) * TICK_S
+        if (rank := self.held_rank(progress)) is None:
+            return 0.0
+        phase = self.state.workers["phase"][self.workers(progress)[rank]]
+        ready = int(row["iteration_start"]) + (int(row["forward"]) if phase == BACKWARD else 0)
+        return max(0, now - ready) * TICK_S
 
     def transferring(self) -> dict[str, int]:
         """Of each job that transfers, the tick at which that began."""

@@ -14,8 +14,9 @@ import sqlite3
 import stat
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from hocket.cluster.cluster import Cluster
 from hocket.cluster.live.attempts import Attempts
@@ -28,6 +29,7 @@ from hocket.cluster.live.gatekeeper import Gatekeeper
 from hocket.cluster.live.manager_messages import Status
 from hocket.cluster.live.manager_server import ManagerServer
 from hocket.cluster.live.nodes import Node, check_reachable
+from hocket.cluster.live.retention import Retention
 from hocket.cluster.live.runnable_jobs import LiveJob
 from hocket.cluster.live.scheduling import Scheduling
 from hocket.cluster.live.transfer_log import TransferLog
@@ -85,13 +87,17 @@ class Manager:
             chunk_bytes=scheduling.chunk_bytes,
             lost_after_s=lost_after_s,
         )
-        self._commands = Commands(self._context, self._transfers, scheduling)
+        self._commands = Commands(self._context, self._transfers, scheduling, lost_after_s)
         self._strangers = RateLimitedLog(self._context.note)
         self._server = ManagerServer(
             credentials.served, self._gatekeeper, self._commands.serve, self._strangers, most_ranks
         )
         self.address = ""
         self.on_change: Callable[[], object] = lambda: None
+
+    def set_retention(self, retention: Retention) -> None:
+        """Set for how long what is over is shown and kept; before it runs."""
+        self._context.retention = retention
 
     @property
     def records(self) -> list[Record]:
@@ -104,7 +110,7 @@ class Manager:
         return self._context.events
 
     def status(self) -> Status:
-        """The cluster as it is."""
+        """The cluster as it is, without jobs that were over long ago."""
         return self._commands.status()
 
     def note(self, what: str) -> None:
@@ -133,7 +139,7 @@ class Manager:
             on_open()
             self._take_over()
             self._commands.submit(jobs)
-            tasks = [asyncio.create_task(loop) for loop in (self._attempts.watch(), self._beat())]
+            tasks = [asyncio.create_task(loop) for loop in self._loops()]
             try:
                 while not (until_idle and all(record.over for record in context.records.values())):
                     context.change_event.clear()
@@ -211,7 +217,7 @@ class Manager:
 
     def _place(self, job: str, gpus: Sequence[int], now_s: float) -> RunningAttempt:
         record = self._context.records[job]
-        record.state, record.gpus, record.why = "running", tuple(gpus), ""
+        record.state, record.gpus, record.why, record.placed_s = "running", tuple(gpus), "", now_s
         record.start_s = now_s if record.start_s is None else record.start_s
         record.attempt += 1
         self._context.note(f"placed on {self._where(record)}, attempt {record.attempt}", job)
@@ -220,6 +226,9 @@ class Manager:
     def _where(self, record: Record) -> str:
         servers = dict.fromkeys(g // self._context.cluster.gpus_per_server for g in record.gpus)
         return ", ".join(self._context.nodes[server].name for server in servers)
+
+    def _loops(self) -> tuple[Coroutine[Any, Any, None], ...]:
+        return self._attempts.watch(), self._beat(), self._attempts.tidy()
 
     async def _beat(self) -> None:
         """Tell ranks that wait that we are alive, and keep how far jobs are."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 
 from hocket.cluster.live.runnable_jobs import LiveJob
+from hocket.launch.rank_logs import LogPart, LogPosition
 
 MOST_BYTES = 64 << 20
 """The most bytes of a command's message."""
@@ -30,13 +33,48 @@ class Drain(msgspec.Struct, frozen=True, tag=True):
 
 
 class AskStatus(msgspec.Struct, frozen=True, tag=True):
-    """A request for the state of all jobs and nodes."""
+    """A request for the state of all nodes and jobs; ``all``: of those that were over long ago, too."""
+
+    all: bool = False
+
+
+class AskWhy(msgspec.Struct, frozen=True, tag=True):
+    """A request for the reason why a job is as it is."""
+
+    job: str
+
+
+class AskLog(msgspec.Struct, frozen=True, tag=True):
+    """A request for a part of what a rank printed, in the last attempt where none is named."""
+
+    job: str
+    rank: int = 0
+    attempt: int | None = None
+    position: LogPosition = LogPosition()
+
+
+class AskEvents(msgspec.Struct, frozen=True, tag=True):
+    """A request for the events behind that of a number, of one job if given."""
+
+    after: Annotated[int, msgspec.Meta(ge=0, le=2**62)] = 0
+    job: str | None = None
+
+
+class TriedStatus(msgspec.Struct, frozen=True):
+    """An attempt that ended and was followed by another one; ``gpus``: pairs of server and GPU."""
+
+    gpus: tuple[tuple[int, int], ...]
+    start_s: float
+    end_s: float
+    why: str
 
 
 class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
     """A job as people see it; times in seconds since the cluster's beginning.
 
-    ``stage``: queued, computing, transferring and so on; ``gpus``: pairs of server and GPU.
+    ``stage``: queued, computing, transferring and so on; ``gpus``: pairs of server and GPU. ``reason``: why
+    it is as it is, in a line. ``reports``: whether a rank of it has said how far it is; ``waited_s``: for
+    GPUs and the network, up to now. ``placed_s``: when its last attempt began, ``tried``: those before.
     """
 
     id: str
@@ -53,6 +91,11 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
     finish_s: float | None
     jct_s: float | None
     why: str
+    reason: str = ""
+    reports: bool = True
+    waited_s: float | None = None
+    placed_s: float | None = None
+    tried: tuple[TriedStatus, ...] = ()
 
 
 class TransferSpan(msgspec.Struct, frozen=True, array_like=True):
@@ -68,6 +111,8 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     """The cluster as it is; ``average_jct_s``: of finished jobs, None where there is none.
 
     ``drained``, ``silent``: nodes that get no job, since a command said so and since they do not answer.
+    ``num_finished``: jobs that have finished; ``left_out``: jobs that are not listed, as they were over long
+    ago. ``gpus_of_node``: GPUs of each node, where they differ.
     """
 
     now_s: float
@@ -80,6 +125,34 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     jobs: tuple[JobStatus, ...]
     transfers: tuple[TransferSpan, ...]
     average_jct_s: float | None
+    num_finished: int | None = None
+    left_out: int = 0
+    gpus_of_node: tuple[int, ...] = ()
+
+
+class JobLog(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of what a rank printed; ``attempt``: of which attempt, 0 where there was none yet.
+
+    ``ranks``: how many the job has; ``ended``: nothing more comes of this attempt, ``over``: and no other
+    attempt follows; ``reason``: why the job is as it is.
+    """
+
+    part: LogPart
+    attempt: int
+    ranks: int
+    ended: bool
+    over: bool
+    reason: str
+
+
+class Event(msgspec.Struct, frozen=True):
+    """Something that happened, ``time_s`` after the cluster's beginning; ``unix_s``: by the clock."""
+
+    number: int
+    time_s: float
+    unix_s: float
+    job: str | None
+    what: str
 
 
 class ManagerAnswer(msgspec.Struct, frozen=True):
@@ -88,6 +161,8 @@ class ManagerAnswer(msgspec.Struct, frozen=True):
     refused: str = ""
     notes: tuple[str, ...] = ()
     status: Status | None = None
+    log: JobLog | None = None
+    events: tuple[Event, ...] | None = None
 
 
-FromClient = Submit | Cancel | Drain | AskStatus
+FromClient = Submit | Cancel | Drain | AskStatus | AskWhy | AskLog | AskEvents

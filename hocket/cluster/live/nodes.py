@@ -21,6 +21,7 @@ from hocket.lab.links import LabNode as LabNode
 from hocket.lab.links import is_there, port_in
 from hocket.launch.control import host_towards
 from hocket.launch.job import split_address
+from hocket.launch.rank_logs import LogPart, LogPosition
 from hocket.launch.rank_processes import Ranks, Wrap
 from hocket.ports import free_port
 
@@ -103,6 +104,14 @@ class Node(Protocol):
         """A rank that has ended is not asked about any more."""
         ...
 
+    async def log(self, key: str, position: LogPosition) -> LogPart | None:
+        """The part of a rank's output that begins at ``position``; None where there is no such rank."""
+        ...
+
+    async def tidy(self, keep_s: float, most_bytes: float) -> None:
+        """Remove what ended ranks left if that is older than ``keep_s``, or beyond ``most_bytes``."""
+        ...
+
     async def text(self, path: str) -> str:
         """The content of a small file there, "" where there is none."""
         ...
@@ -168,6 +177,14 @@ class LocalNode:
     async def forget(self, key: str) -> None:
         """A rank that has ended is not asked about any more."""
         self._ranks.forget(key)
+
+    async def log(self, key: str, position: LogPosition) -> LogPart | None:
+        """The part of a rank's output that begins at ``position``; None where there is no such rank."""
+        return self._ranks.log(key, position)
+
+    async def tidy(self, keep_s: float, most_bytes: float) -> None:
+        """Remove what ended ranks left if that is older than ``keep_s``, or beyond ``most_bytes``."""
+        await asyncio.to_thread(self._ranks.tidy, keep_s, most_bytes)
 
     async def text(self, path: str) -> str:
         """The content of a small file there, "" where there is none."""

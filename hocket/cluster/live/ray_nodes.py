@@ -31,6 +31,7 @@ from hocket.cluster.live.nodes import (
 from hocket.document import convert_document, read_document, write_json
 from hocket.errors import HocketError
 from hocket.launch.gate import CHECKPOINT_VARIABLE
+from hocket.launch.rank_logs import LogPart, LogPosition
 from hocket.launch.rank_processes import Ranks
 from hocket.ports import free_port
 from hocket.process_stats import first_environment
@@ -88,6 +89,14 @@ class RankActor:
     def forget(self, key: str) -> None:
         """A rank that has ended is not asked about any more."""
         self._ranks.forget(key)
+
+    def log(self, key: str, position: LogPosition) -> LogPart | None:
+        """The part of a rank's output that begins at ``position``; None where there is no such rank."""
+        return self._ranks.log(key, position)
+
+    def tidy(self, keep_s: float, most_bytes: float) -> None:
+        """Remove what ended ranks left if that is older than ``keep_s``, or beyond ``most_bytes``."""
+        self._ranks.tidy(keep_s, most_bytes)
 
     def text(self, path: str) -> str:
         """The content of a small file here, "" where there is none."""
@@ -160,6 +169,15 @@ class RayNode:
     async def forget(self, key: str) -> None:
         """A rank that has ended is not asked about any more."""
         await self._call_actor("forget", key)
+
+    async def log(self, key: str, position: LogPosition) -> LogPart | None:
+        """The part of a rank's output that begins at ``position``; None where there is no such rank."""
+        found: LogPart | None = await self._call_actor("log", key, position)
+        return found
+
+    async def tidy(self, keep_s: float, most_bytes: float) -> None:
+        """Remove what ended ranks left if that is older than ``keep_s``, or beyond ``most_bytes``."""
+        await self._call_actor("tidy", keep_s, most_bytes)
 
     async def text(self, path: str) -> str:
         """The content of a small file there, "" where there is none."""

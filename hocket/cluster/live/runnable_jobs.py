@@ -6,21 +6,22 @@
 
 from __future__ import annotations
 
+import codecs
 import hashlib
 import hmac
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 
 from hocket.cluster.cluster import Cluster
 from hocket.cluster.jobs import Job
-from hocket.cluster.jobs_file import JOBS_FORMAT, decode_jobs
+from hocket.cluster.jobs_file import JOBS_FORMAT, ROW_FIELDS, decode_jobs
 from hocket.cluster.live.devices import MASK
 from hocket.document import decode, read_bytes
-from hocket.errors import FormatError
+from hocket.errors import FormatError, UnknownNameError
 from hocket.launch.credentials import new_credentials
 from hocket.launch.gate import (
     ATTEMPT_VARIABLE,
@@ -35,12 +36,13 @@ from hocket.launch.traffic import TRAFFIC_VARIABLE, Traffic
 
 
 class LiveJob(Job, frozen=True, kw_only=True):
-    """A job with what its ranks run. ``folder``: where."""
+    """A job with what its ranks run; ``folder``: where; ``restarts``: tries after its own failures."""
 
     command: tuple[str, ...] | None = None
     step: str | None = None
     plan: str | None = None
     folder: str | None = None
+    restarts: Annotated[int, msgspec.Meta(ge=0, le=1_000_000)] | None = None
 
     @property
     def is_traffic(self) -> bool:
@@ -56,6 +58,7 @@ class _Program(msgspec.Struct, frozen=True, kw_only=True):
     step: str | None = None
     plan: str | None = None
     folder: str | None = None
+    restarts: Annotated[int, msgspec.Meta(ge=0, le=1_000_000)] | None = None
 
 
 class _LiveFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,16 +66,19 @@ class _LiveFile(msgspec.Struct, frozen=True, kw_only=True):
     jobs: tuple[_Program, ...]
 
 
-def read_live_jobs(path: str | Path) -> tuple[LiveJob, ...]:
+def read_live_jobs(path: str | Path, restarts: int | None = None) -> tuple[LiveJob, ...]:
     """Read a ``hocket.jobs/1`` file; files that it names are looked for beside it.
+
+    ``restarts``: of jobs that do not say themselves.
 
     Raises
     ------
-    FormatError
-        Naming the file, the field and the rule.
+    FormatError, UnknownNameError
+        Naming the file, the field and the rule; for a field that no job has.
     """
     data = read_bytes(path)  # once: it may be standard input
     programs = decode(data, _LiveFile, JOBS_FORMAT, str(path)).jobs
+    _check_fields(data, str(path))
     for place, program in enumerate(programs):
         check_program(program, f"{path}: jobs[{place}]")
     beside = Path(path).resolve().parent
@@ -89,8 +95,18 @@ def read_live_jobs(path: str | Path) -> tuple[LiveJob, ...]:
             if (value := getattr(program, key)) is not None
         }
         folder = str(beside / (program.folder or "."))
+        known["restarts"] = restarts if program.restarts is None else program.restarts
         jobs.append(LiveJob(**known, command=program.command, folder=folder))
     return tuple(jobs)
+
+
+def _check_fields(data: bytes, source: str) -> None:
+    """Refuse a field that no job has: a misspelt one would be passed over without a word."""
+    fields = sorted({*ROW_FIELDS, *_Program.__struct_fields__})
+    for place, job in enumerate(msgspec.json.decode(data.removeprefix(codecs.BOM_UTF8))["jobs"]):
+        for name in job:
+            if name not in fields:
+                raise UnknownNameError(f"{source}: jobs[{place}]: field", name, fields)
 
 
 def check_program(job: LiveJob | _Program, source: str) -> None:

@@ -1,0 +1,187 @@
+"""Reasons why jobs are as they are: of each a line that names the cause."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from hocket.cluster.engine.records import COMPUTING, READY, SUBMITTED, TRANSFERRING, Ints
+from hocket.cluster.live.context import ManagerContext, RunningAttempt
+from hocket.cluster.live.database import Record
+from hocket.cluster.live.engine_rows import EXCLUDED, JobProgress
+from hocket.text import counted, duration_text, listed, scaled_text
+
+_MOST_NAMED = 3
+
+
+class Reasons:
+    """Reasons at one instant; ``lost_after_s``: of a node's silence, until its jobs go back to the queue."""
+
+    def __init__(self, context: ManagerContext, lost_after_s: float) -> None:
+        self._context, self._lost_after_s = context, lost_after_s
+        self._now_s = context.now_s()
+        driver = context.driver
+        self._free: Ints = np.zeros(0, np.int64)
+        self._ahead: dict[int, int] = {}
+        self._queue: list[int] = []
+        if not driver.empty:
+            self._free = driver.state.gpus["free"].copy()
+            self._queue = driver.state.queue[: driver.state.counts[0]["queued"]].tolist()
+            self._ahead = {row: place for place, row in enumerate(self._queue)}
+        self._room: dict[int, str] = {}
+
+    def of(self, record: Record) -> str:
+        """The reason of a job's state, in a line."""
+        if record.over:
+            return self._over(record)
+        progress = self._context.driver.progress_of.get(record.job.id)
+        if progress is None:
+            return ""
+        if record.state == "queued":
+            line = self._queued(record, progress)
+        else:
+            line = self._running(record, progress, self._context.runs[record.job.id])
+        last = record.tried[-1] if record.tried else None
+        return (
+            line
+            if last is None
+            else f"{line}; attempt {record.attempt - (record.state == 'running')}: {last.why}"
+        )
+
+    def _over(self, record: Record) -> str:
+        took = duration_text((record.finish_s or 0.0) - record.arrival_s)
+        if record.state == "finished":
+            again = f" in attempt {record.attempt}" if record.attempt > 1 else ""
+            return f"finished{again}, {took} after its arrival"
+        if record.state == "cancelled":
+            return f"was cancelled by a command, {took} after its arrival"
+        if record.own_failures > (record.job.restarts or 0) > 0:
+            return f"failed {record.own_failures} times: {record.why}"
+        own = record.own_failures > 0 and not record.job.restarts
+        hint = "; it failed by itself and asked for no restarts (submit --restarts N)" if own else ""
+        return f"failed: {record.why}{hint}"
+
+    # Jobs in the queue.
+
+    def _queued(self, record: Record, progress: JobProgress) -> str:
+        row = self._context.driver.state.jobs[progress.row]
+        if row["stage"] == SUBMITTED:
+            if record.attempt:
+                return "is tried again in a moment"
+            return f"arrives in {duration_text(max(0.0, record.arrival_s - self._now_s))}"
+        need = int(self._context.driver.state.sites.class_memory[row["memory_class"]])
+        return self._lack(record.job.gpus, need) + self._behind(progress.row)
+
+    def _lack(self, wanted: int, need: int) -> str:
+        """The room that a job of so many GPUs with so much memory waits for."""
+        if (line := self._room.get(need)) is None:
+            line = self._room[need] = self._room_for(need)
+        return f"waits for {counted(wanted, 'GPU')}{line}"
+
+    def _room_for(self, need: int) -> str:
+        driver = self._context.driver
+        open_ = driver.withheld < EXCLUDED
+        fits = np.flatnonzero(self._free >= need)
+        short = np.flatnonzero(open_ & (self._free < need))
+        where = f" on {self._nodes_of(fits)}" if len(fits) else ""
+        line = f"; {len(fits)} {'is' if len(fits) == 1 else 'are'} free{where}"
+        some = short[self._free[short] > 0]
+        if len(some):
+            best = int(some[np.argmax(self._free[some])])
+            have = "has" if len(fits) == 1 else "have"
+            line = (
+                f" with {scaled_text(need, 'B')} of memory each; {len(fits)} {have} it{where}, "
+                f"{self._gpu(best)} has {scaled_text(int(self._free[best]), 'B')} beside "
+                f"{_named(self._residents([best]))}"
+            )
+        elif len(short):
+            there = self._residents(short.tolist())
+            line += f"; {_named(there)} {'has' if len(there) == 1 else 'have'} the others"
+        return line + self._closed()
+
+    def _closed(self) -> str:
+        context = self._context
+        drained = sorted(context.drained_nodes)
+        silent = sorted(context.silent_nodes)
+        line = f"; {listed(drained)} {'is' if len(drained) == 1 else 'are'} drained" if drained else ""
+        return line + (
+            f"; {listed(silent)} {'does' if len(silent) == 1 else 'do'} not answer" if silent else ""
+        )
+
+    def _behind(self, row: int) -> str:
+        place = self._ahead.get(row, 0)
+        if not place:
+            return ""
+        first = self._context.driver.by_row[self._queue[place - 1]]
+        name = "another job" if first is None else first.job.id
+        return f"; behind {name}" + (f" and {counted(place - 1, 'other')}" if place > 1 else "")
+
+    # Jobs on GPUs.
+
+    def _running(self, record: Record, progress: JobProgress, run: RunningAttempt) -> str:
+        if run.ending is not None:
+            why = run.ending[1]
+            return f"its ranks are ending: {why or 'it was cancelled by a command'}"
+        servers = list(dict.fromkeys(run.attempt.servers(self._context.cluster)))
+        names = [self._context.nodes[server].name for server in servers]
+        silent = [name for name in names if name in self._context.silent_nodes]
+        if silent:
+            return (
+                f"{listed(silent)} {'does' if len(silent) == 1 else 'do'} not answer; after "
+                f"{duration_text(self._lost_after_s)} of silence it is tried again elsewhere"
+            )
+        if not progress.reported:
+            if record.job.command is None:
+                return f"its ranks start on {_named(names)}"
+            return f"runs a program on {_named(names)} that has told nothing yet (hocket.distribute does)"
+        return self._stage(progress, names, servers)
+
+    def _stage(self, progress: JobProgress, names: Sequence[str], servers: Sequence[int]) -> str:
+        driver = self._context.driver
+        if progress in driver.ending_jobs:
+            return "has no iteration left; its ranks are ending"
+        if (rank := driver.held_rank(progress)) is not None:
+            gpu = int(driver.state.workers["gpu"][driver.workers(progress)[rank]])
+            user = driver.user_of(gpu)
+            return f"waits for {self._gpu(gpu)}" + (f", where {user} computes" if user else "")
+        stage = int(driver.state.jobs[progress.row]["stage"])
+        if stage == READY:
+            users = [job for job in driver.transferring() if self._meets(job, servers)]
+            first = (
+                f", where {_named(users)} transfer{'s' if len(users) == 1 else ''}"
+                if users
+                else ", which others are to have first"
+            )
+            return f"waits for the network of {_named(names)}{first}"
+        if stage == TRANSFERRING:
+            return f"transfers between {_named(names)}"
+        assert stage == COMPUTING
+        return f"computes on {_named(names)}"
+
+    def _meets(self, job: str, servers: Sequence[int]) -> bool:
+        run = self._context.runs.get(job)
+        return run is not None and not set(servers).isdisjoint(run.attempt.servers(self._context.cluster))
+
+    # Names.
+
+    def _gpu(self, gpu: int) -> str:
+        server, slot = divmod(gpu, self._context.cluster.gpus_per_server)
+        return f"{self._context.nodes[server].name} GPU {slot}"
+
+    def _nodes_of(self, gpus: Ints) -> str:
+        servers = np.unique(gpus // self._context.cluster.gpus_per_server)
+        return _named([self._context.nodes[server].name for server in servers.tolist()])
+
+    def _residents(self, gpus: Sequence[int]) -> list[str]:
+        wanted = set(gpus)
+        there = [job for job, run in self._context.runs.items() if not wanted.isdisjoint(run.record.gpus)]
+        return there or ["another program"]
+
+
+def _named(names: Iterable[str]) -> str:
+    """All of a few names; of more the first ones and how many there are besides."""
+    found = list(names)
+    if len(found) <= _MOST_NAMED:
+        return listed(found)
+    return listed([*found[: _MOST_NAMED - 1], f"{len(found) - _MOST_NAMED + 1} others"])

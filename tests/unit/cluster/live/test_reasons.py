@@ -1,0 +1,204 @@
+"""Reasons: each of ten situations in one line that names the cause."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hocket.cluster.live.manager_messages import AskEvents, AskWhy, Cancel, Drain, Submit
+from hocket.errors import HocketError
+from tests.unit.cluster.live.clusters import Running, live_job, running
+from tests.unit.cluster.live.test_full_disk import disk, fill
+from tests.unit.cluster.live.test_lost_nodes import far
+from tests.unit.cluster.live.test_manager import rank_of
+
+__all__ = ["disk"]
+
+WAITS = ("sh", "-c", "sleep 1000")
+
+
+def why(cluster: Running, job: str) -> str:
+    (line,) = cluster.ask(AskWhy(job)).notes
+    assert "\n" not in line
+    (shown,) = [each.reason for each in cluster.status().jobs if each.id == job] or [line]
+    assert line.startswith(f"{job}: ")
+    assert shown
+    return line
+
+
+def until_why(cluster: Running, job: str, pattern: str) -> str:
+    """The line, once it says so."""
+    cluster.until(lambda _: re.search(pattern, why(cluster, job)) is not None)
+    return why(cluster, job)
+
+
+@contextlib.contextmanager
+def serving(folder: Path, *jobs, **settings) -> Iterator[Running]:
+    with running(folder, jobs, until_idle=False, **settings) as cluster:
+        yield cluster
+
+
+def test_a_job_that_waits_for_gpus(tmp_path: Path) -> None:
+    first = live_job("first", 3, command=WAITS, memory_bytes=10.0)
+    wide, small = (live_job(n, k, command=WAITS, memory_bytes=10.0) for n, k in (("wide", 4), ("small", 2)))
+    with serving(tmp_path, first) as cluster:
+        cluster.until(lambda s: s.jobs[0].state == "running")
+        cluster.ask(Submit((wide, small)))
+        line = until_why(cluster, "small", "waits for")
+        assert re.fullmatch(r"small: waits for 2 GPUs; 1 is free on node[01]; first has the others", line)
+        line = until_why(cluster, "wide", "waits for")
+        assert re.fullmatch(
+            r"wide: waits for 4 GPUs; 1 is free on node[01]; first has the others; behind small", line
+        )
+
+
+def test_a_job_that_waits_for_memory(tmp_path: Path) -> None:
+    first = live_job("first", command=WAITS, memory_bytes=6.0)
+    with serving(tmp_path, first, servers=1, gpus=1) as cluster:
+        cluster.until(lambda s: s.jobs[0].state == "running")
+        cluster.ask(Submit((live_job("second", memory_bytes=5.0),)))
+        assert until_why(cluster, "second", "waits for") == (
+            "second: waits for 1 GPU with 5 B of memory each; 0 have it, node0 GPU 0 has 4 B beside first"
+        )
+
+
+def test_a_job_that_waits_for_a_link(tmp_path: Path) -> None:
+    jobs = [
+        live_job(name, 2, iterations=10**6, forward_s=1e-3, backward_s=1e-3, size_bytes=4e9) for name in "ab"
+    ]
+    with serving(tmp_path, *jobs, gpus=1, chunk_bytes=4e9) as cluster:
+        cluster.until(lambda s: any(job.stage == "waits for the network" for job in s.jobs))
+        lines = {why(cluster, "a"), why(cluster, "b")}
+    waits, transfers = r"(.): waits for the network of node0 and node1, where . transfers", r".: transfers .*"
+    assert any(re.fullmatch(waits, line) for line in lines), lines
+    assert any(re.fullmatch(transfers, line) for line in lines), lines
+
+
+def test_a_job_whose_node_is_drained(tmp_path: Path) -> None:
+    with serving(tmp_path) as cluster:
+        cluster.ask(Drain("node1", True))
+        cluster.ask(Submit((live_job("a", 4),)))
+        assert (
+            until_why(cluster, "a", "waits") == "a: waits for 4 GPUs; 2 are free on node0; node1 is drained"
+        )
+
+
+def test_a_job_whose_node_is_dead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hocket.cluster.live.node_watch._LATE_S", 0.2)
+    nodes = far(tmp_path)
+    with serving(
+        tmp_path, live_job("a", 2, iterations=10**6), nodes=nodes, gpus=1, lost_after_s=3.0
+    ) as cluster:
+        cluster.until(lambda s: s.jobs[0].iteration > 2)
+        nodes[1].gone = True
+        assert until_why(cluster, "a", "does not answer;") == (
+            "a: node1 does not answer; after 3 s of silence it is tried again elsewhere"
+        )
+        assert until_why(cluster, "a", "waits for") == (
+            "a: waits for 2 GPUs; 1 is free on node0; node1 does not answer; "
+            "attempt 1: node1 has not answered for 3 s"
+        )
+        nodes[1].gone = False
+
+
+def test_a_rank_that_was_killed(tmp_path: Path) -> None:
+    with serving(tmp_path, live_job("a", 4, iterations=10**6)) as cluster:
+        cluster.until(lambda s: s.jobs[0].iteration > 2)
+        os.kill(rank_of(tmp_path / "node0" / "1-1-1"), signal.SIGKILL)
+        line = until_why(cluster, "a", r"attempt 1: ")
+        assert "attempt 1: rank 1 on node0 was killed by SIGKILL" in line
+        status = cluster.until(lambda s: s.jobs[0].attempt == 2).jobs[0]
+        (tried,) = status.tried
+        assert tried.why == "rank 1 on node0 was killed by SIGKILL"
+        assert len(tried.gpus) == 4
+        assert tried.start_s < tried.end_s <= status.placed_s
+
+
+@pytest.mark.parametrize("restarts", [None, 1])
+def test_a_rank_that_fails_by_itself(tmp_path: Path, restarts: int | None) -> None:
+    program = (sys.executable, "-c", "raise RuntimeError('no data')")
+    with serving(tmp_path, live_job("a", command=program, restarts=restarts), restarts=3) as cluster:
+        record = cluster.until(lambda s: s.jobs[0].state == "failed").jobs[0]
+        assert record.attempt == 1 + (restarts or 0)
+        said = "rank 0 on node0 ended with status 1: RuntimeError: no data"
+        assert why(cluster, "a") == (
+            f"a: failed 2 times: {said}"
+            if restarts
+            else f"a: failed: {said}; it failed by itself and asked for no restarts (submit --restarts N)"
+        )
+
+
+def test_the_rank_that_was_killed_counts_and_not_its_peers_error(tmp_path: Path) -> None:
+    program = "if [ $RANK = 1 ]; then sleep 0.2; kill -KILL $$; fi; exit 1"
+    job = live_job("a", 2, command=("sh", "-c", program))
+    with serving(tmp_path, job, servers=1, restarts=0) as cluster:
+        cluster.until(lambda s: s.jobs[0].state == "failed")
+        assert why(cluster, "a") == "a: failed: rank 1 on node0 was killed by SIGKILL"
+
+
+def test_a_job_that_was_cancelled(tmp_path: Path) -> None:
+    with serving(tmp_path, live_job("a", command=WAITS)) as cluster:
+        cluster.until(lambda s: s.jobs[0].state == "running")
+        cluster.ask(Cancel("a"))
+        cluster.until(lambda s: s.jobs[0].state == "cancelled")
+        assert re.fullmatch(r"a: was cancelled by a command, .* after its arrival", why(cluster, "a"))
+
+
+def test_a_job_whose_disk_is_full(disk: Path, tmp_path: Path) -> None:
+    nodes = far(disk / "nodes", 1)
+    with serving(tmp_path, nodes=nodes, gpus=1) as cluster:
+        fill(disk)
+        cluster.ask(Submit((live_job("a"),)))
+        line = until_why(cluster, "a", "No space left")
+        assert "cannot be started: a disk is full: node0: [Errno 28] No space left on device" in line
+        (disk / "filler").unlink()
+        cluster.until(lambda s: s.jobs[0].state == "finished")
+
+
+def test_a_command_that_there_is_not(tmp_path: Path) -> None:
+    with serving(tmp_path, live_job("a", command=("nosuch", "train.py"))) as cluster:
+        cluster.until(lambda s: s.jobs[0].state == "failed")
+        line = why(cluster, "a")
+        assert line.startswith(
+            "a: failed: rank 0 on node0 cannot run its command: nosuch: No such file or directory"
+        )
+        assert cluster.status().jobs[0].attempt == 1
+
+
+def test_a_job_that_is_larger_than_the_cluster(tmp_path: Path) -> None:
+    with serving(tmp_path) as cluster:
+        with pytest.raises(HocketError, match="needs 5 GPUs and the cluster has 4"):
+            cluster.ask(Submit((live_job("huge", 5),)))
+        (line,) = cluster.ask(AskWhy("huge")).notes
+        assert re.match(r"huge: was refused: .*needs 5 GPUs and the cluster has 4", line)
+        said = cluster.ask(AskEvents(job="huge")).events
+        assert said is not None
+        assert "was refused" in said[0].what
+
+
+def test_a_job_that_computes_or_waits_for_a_gpu_that_another_one_has(tmp_path: Path) -> None:
+    long = {"iterations": 10**6, "forward_s": 3.0, "backward_s": 3.0, "size_bytes": 0.0}
+    with serving(tmp_path, *(live_job(name, **long) for name in "ab"), servers=1, gpus=1) as cluster:
+        status = cluster.until(lambda s: any(job.stage == "waits for its GPU" for job in s.jobs))
+        (waits,) = [job for job in status.jobs if job.stage == "waits for its GPU"]
+        other = "b" if waits.id == "a" else "a"
+        assert why(cluster, waits.id) == f"{waits.id}: waits for node0 GPU 0, where {other} computes"
+        assert why(cluster, other) == f"{other}: computes on node0"
+        before = waits.waited_s or 0.0
+        cluster.until(lambda s: max(job.waited_s or 0.0 for job in s.jobs) > before + 0.2)
+
+
+def test_a_program_that_does_not_report_runs(tmp_path: Path) -> None:
+    with serving(tmp_path, live_job("a", command=WAITS)) as cluster:
+        job = cluster.until(lambda s: s.jobs[0].stage == "running").jobs[0]
+        assert not job.reports
+        assert why(cluster, "a") == (
+            "a: runs a program on node0 that has told nothing yet (hocket.distribute does)"
+        )
