@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from hocket.sim import Result, simulate
     from hocket.tuner import Tuning, plan, policy_names, tune
     from hocket.tuner.distribute import distribute
+    from hocket.tuner.sharded_training import shard
 
 __version__ = "0.1.0"
 
@@ -95,6 +96,7 @@ _HOME = {
     "save_plan": "hocket.graph",
     "save_step": "hocket.graph",
     "save_timeline": "hocket.interop",
+    "shard": "hocket.tuner.sharded_training",
     "simulate": "hocket.sim",
     "tune": "hocket.tuner",
     "watch": "hocket.profiler",
@@ -149,6 +151,7 @@ __all__ = [
     "save_plan",
     "save_step",
     "save_timeline",
+    "shard",
     "simulate",
     "tune",
     "watch",

@@ -96,6 +96,7 @@ COMMANDS: dict[str, tuple[NamedCommand | CommandGroup, ...]] = {
             help="Time training, planners and the simulator.",
             commands=[
                 NamedCommand("train", "bench.bench_train_command:train"),
+                NamedCommand("shard", "bench.bench_shard_command:shard"),
                 NamedCommand("plan", "bench.speed_commands:plan"),
                 NamedCommand("sim", "bench.speed_commands:sim"),
                 NamedCommand("predict", "bench.replay_commands:predict"),

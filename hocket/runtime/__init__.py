@@ -1,5 +1,8 @@
 """Real training on torch.distributed: a plan in force."""
 
+import importlib
+from types import ModuleType
+
 from hocket.errors import HocketError
 
 try:
@@ -23,3 +26,11 @@ __all__ = [
     "distribute",
     "folder_of_environment",
 ]
+
+
+def __getattr__(name: str) -> ModuleType:
+    """Load fully sharded training when it is asked for: torch's sharding takes long to import."""
+    if name != "sharding":
+        raise AttributeError(f"module 'hocket.runtime' has no attribute '{name}'")
+    importlib.import_module("hocket.runtime.sharding.sharded_handle")
+    return importlib.import_module("hocket.runtime.sharding")

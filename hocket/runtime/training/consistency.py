@@ -51,6 +51,26 @@ def check_same_plan(plan: Plan, group: GlooGroup) -> None:
     _check_same("operation of the plan's order", order, group)
 
 
+def check_same_units(plan: Plan, group: GlooGroup) -> None:
+    """Refuse fully sharded plans that differ between ranks, on all of them.
+
+    Raises
+    ------
+    HocketError
+        Naming the first unit that differs, and the ranks.
+    """
+    count = len(plan.units)
+    ahead = plan.forward_prefetch or [None] * count, plan.backward_prefetch or [None] * count
+    units = [
+        f"{', '.join(names)} (reshard_after_forward {reshard}, forward_prefetch {forward},"
+        f" backward_prefetch {backward})"
+        for names, reshard, forward, backward in zip(
+            plan.units, plan.reshard_after_forward, *ahead, strict=True
+        )
+    ]
+    _check_same("unit of the plan", units, group)
+
+
 def check_same_gradient_type(mine: torch.dtype | None, group: GlooGroup) -> None:
     """Refuse other types of gradients on their way on some ranks, on all of them.
 

@@ -1,0 +1,1 @@
+"""``bench shard``: fully sharded training by the clock."""

@@ -1,0 +1,106 @@
+"""``bench shard``: fully sharded training on an emulated cluster, plain FSDP2 and hocket's plan in turn."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+
+import msgspec
+
+from hocket.bench.rank_process import environment_of_ranks
+from hocket.bench.sharding.sharding_request import COMPUTE, PLAIN, ShardingRequest, TimedSharding
+from hocket.bench.training.timed_models import check_name
+from hocket.bench.training.train import Ended, check_ended
+from hocket.bench.training.training_statistics import Quartiles, spread
+from hocket.lab import TSO_BYTES, Lab
+
+_ENDING_S = 60.0
+
+
+class ShardingRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One variant: seconds a step, ``rounds_s`` one figure a round, and the share of time that others had.
+
+    ``speedup``: in each round, the time of plain FSDP2 over this one's; null for computing alone.
+    """
+
+    variant: str
+    step_s: Quartiles
+    speedup: Quartiles | None
+    rounds_s: list[float]
+    stolen: float
+
+
+class ShardingBenchmark(msgspec.Struct, frozen=True, kw_only=True):
+    """A finished ``bench shard``: request, place (``rate_bps``: of the lab's links) and results."""
+
+    request: ShardingRequest
+    nodes: int
+    rate_bps: float
+    torch: str
+    parameter_bytes: int
+    plan: str
+    units: int
+    explained: list[str]
+    rows: list[ShardingRow]
+    wall_s: float
+
+
+def bench_shard(request: ShardingRequest, *, nodes: int, rate_bps: float) -> ShardingBenchmark:
+    """Time fully sharded training side by side, as ``request`` says, on an emulated cluster.
+
+    Progress goes to standard error. All processes have ended when this returns or raises.
+
+    Raises
+    ------
+    HocketError
+        When the request makes no sense, a rank fails, or it takes longer than ``request.timeout_s``.
+    """
+    started_s = time.monotonic()
+    check_name(request.model)
+    with tempfile.TemporaryDirectory(prefix="hocket-") as folder:
+        command = [sys.executable, "-P", "-m", "hocket.bench.sharding.sharding_ranks"]
+        command += [msgspec.json.encode(request).decode(), folder]
+        apart = request.threads <= max(1, len(os.sched_getaffinity(0)) // nodes)
+        with Lab(nodes=nodes, rate_bps=rate_bps, name="shard", tso_bytes=TSO_BYTES) as lab:
+            results = lab.run_all(
+                command,
+                timeout_s=request.timeout_s + _ENDING_S,
+                env=environment_of_ranks(request.threads),
+                output="prefixed",
+                own_processors=apart,
+            )
+        check_ended([Ended(r.node.index, r.returncode, r.duration_s) for r in results], Path(folder))
+        timed = msgspec.json.decode(Path(folder, "answer.json").read_bytes(), type=TimedSharding)
+    return ShardingBenchmark(
+        request=request,
+        nodes=nodes,
+        rate_bps=rate_bps,
+        torch=timed.torch,
+        parameter_bytes=timed.parameter_bytes,
+        plan=timed.plan,
+        units=timed.units,
+        explained=timed.explained,
+        rows=rows_of(timed),
+        wall_s=time.monotonic() - started_s,
+    )
+
+
+def rows_of(timed: TimedSharding) -> list[ShardingRow]:
+    """A row for each variant, compared with plain FSDP2 round by round."""
+    plain = timed.steps_s[PLAIN]
+    return [
+        ShardingRow(
+            variant=name,
+            step_s=spread(rounds_s),
+            speedup=None
+            if name == COMPUTE
+            else spread([before / own for before, own in zip(plain, rounds_s, strict=True)]),
+            rounds_s=rounds_s,
+            stolen=median(timed.stolen[name]),
+        )
+        for name, rounds_s in timed.steps_s.items()
+    ]

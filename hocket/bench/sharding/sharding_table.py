@@ -1,0 +1,38 @@
+"""The table of ``bench shard``, for the terminal."""
+
+from __future__ import annotations
+
+from rich.table import Table
+
+from hocket.bench.sharding.sharding import ShardingBenchmark
+from hocket.bench.sharding.sharding_request import HOCKET
+from hocket.columns import terminal_table, text_column, written_column
+
+
+def sharding_table(benchmark: ShardingBenchmark) -> Table:
+    """The variants, over plain FSDP2."""
+    rows = benchmark.rows
+    gains = [row.speedup for row in rows]
+    columns = [
+        text_column("variant", [row.variant for row in rows]),
+        written_column("step, ms", [f"{1e3 * row.step_s.median:.1f}" for row in rows]),
+        written_column(
+            "quartiles", [f"{1e3 * row.step_s.low:.1f}..{1e3 * row.step_s.high:.1f}" for row in rows]
+        ),
+        written_column("over FSDP2", ["" if gain is None else f"{gain.median:.3f}x" for gain in gains]),
+        written_column(
+            "quartiles", ["" if gain is None else f"{gain.low:.3f}..{gain.high:.3f}" for gain in gains]
+        ),
+        written_column("stolen", [f"{row.stolen:.1%}" for row in rows]),
+    ]
+    return terminal_table(columns, [row.variant == HOCKET for row in rows], spaced=True)
+
+
+def sharding_heading(benchmark: ShardingBenchmark) -> str:
+    """A line on what was trained, and the report of hocket's plan."""
+    first = (
+        f"{benchmark.request.model}, {benchmark.parameter_bytes / 1e6:.1f} MB, batch"
+        f" {benchmark.request.batch_size}, {benchmark.nodes} nodes at {benchmark.rate_bps / 1e6:g} Mbit/s;"
+        f" hocket: plan '{benchmark.plan}', {benchmark.units} units"
+    )
+    return "\n".join([first, *benchmark.explained])

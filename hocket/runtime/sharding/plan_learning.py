@@ -1,0 +1,115 @@
+"""From torch's own units to a plan: profile the first steps, plan, change what can be, keep the rest.
+
+A generator that is resumed after each step. Every rank runs it at the same step, so it may talk to the
+others.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Generator
+from typing import Protocol
+
+import msgspec
+import torch
+
+from hocket.errors import HocketError
+from hocket.graph import Plan, StepGraph
+from hocket.graph.io import plan_document, plan_from_document
+from hocket.network import Network
+from hocket.runtime.sharding.kept_plan import PlanMemory
+from hocket.runtime.sharding.shard_choice import ShardChoice
+from hocket.runtime.sharding.sharded_model import ShardedModel
+from hocket.runtime.sharding.unit_profile import graph_of
+from hocket.runtime.transfers.allreduce_cost import ReductionMeasurement
+from hocket.runtime.transfers.gloo_group import GlooGroup, broadcast_value
+
+_PROFILED_STEPS = 6  # the first of all sets things up, and does not count
+
+
+class ShardPlanner(Protocol):
+    """The interface of a planner of sharded steps; called on rank 0 alone."""
+
+    def plans(self, graph: StepGraph, network: Network, own: Plan) -> tuple[Plan, Plan]:
+        """The best plan with the units of ``own``, and the best of all.
+
+        Raises
+        ------
+        HocketError
+            Where there are none.
+        """
+
+
+class _Made(msgspec.Struct):
+    """Rank 0's answer: plans as documents, none where ``failure`` says why."""
+
+    plans: list[dict[str, object]]
+    failure: str = ""
+
+
+class PlanLearning:
+    """The way of ``sharded`` to its plan, by ``planner``'s, which ``memory`` keeps."""
+
+    def __init__(
+        self, sharded: ShardedModel, choice: ShardChoice, planner: ShardPlanner, memory: PlanMemory
+    ) -> None:
+        self._sharded, self._choice, self._planner, self._memory = sharded, choice, planner, memory
+
+    def run(self, control: GlooGroup, transfers: GlooGroup) -> Generator[None, None, None]:
+        """Bring a plan into force; begun before the first step, and resumed after each.
+
+        Ranks talk by ``control``, and measure the network on ``transfers``.
+        """
+        choice = self._choice
+        choice.phase = "profiling"
+        for _ in range(_PROFILED_STEPS):
+            yield
+        if choice.network is None:
+            choice.network = _measured(transfers, control)
+        sharded = self._sharded
+        choice.graph = graph_of(sharded.events.last, sharded.model, choice.plan)
+        made = broadcast_value(self._made() if control.rank == 0 else _Made([]), control, _Made)
+        if made.failure:
+            choice.settle(f"no other could be made: {made.failure}")
+            return
+        now, best = (plan_from_document(document, "the plan") for document in made.plans)
+        same = (
+            "the best that was found" if now.units == best.units else "the best that was found of its units"
+        )
+        sharded.change(now)
+        choice.plan = now
+        if now.units != best.units:
+            choice.next_plan = best
+        self._memory.keep(best, _compute_s(choice.graph))
+        choice.settle(f"it is {same}, for the step as it was profiled")
+
+    def _made(self) -> _Made:
+        choice = self._choice
+        if choice.graph is None or choice.network is None:
+            return _Made([], "no two steps did the same")
+        try:
+            plans = self._planner.plans(choice.graph, choice.network, choice.plan)
+        except HocketError as error:
+            return _Made([], str(error))
+        ranked = [msgspec.structs.replace(plan, workers=choice.ranks) for plan in plans]
+        return _Made([plan_document(plan) for plan in ranked])
+
+
+def _measured(transfers: GlooGroup, control: GlooGroup) -> Network:
+    """The network by the all-reduces of a few sizes, measured between two steps."""
+    pieces = ReductionMeasurement(transfers, control, torch.zeros(1)).pieces()
+    while True:
+        try:
+            next(pieces)
+        except StopIteration as end:
+            network: Network = end.value[0]
+            return network
+
+
+def _compute_s(graph: StepGraph | None) -> float:
+    return 0.0 if graph is None else float(graph.typical().durations_s.sum())
+
+
+def of_ranks(network: Network, ranks: int) -> Network:
+    """``network`` for this job's ranks."""
+    return dataclasses.replace(network, num_workers=ranks)

@@ -1,0 +1,106 @@
+"""``hocket.shard`` against torch's own ``fully_shard``: the same parameters, whatever the plan."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.multiprocess.launch import Ranks, run
+
+CASES = "tests.multiprocess.sharding_cases"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("world", [2, 4])
+@pytest.mark.parametrize("kind", ["gpt", "resnet"])
+def test_parameters_after_20_steps_are_bitwise_those_of_torchs_sharding(kind: str, world: int) -> None:
+    for found in run(f"{CASES}:every_way", world=world, timeout_s=290, kind=kind):
+        assert not any(found.values()), found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kind", "backend", "world"),
+    [("gpt", "aot_eager", 2), ("resnet", "aot_eager", 2), ("gpt", "aot_eager", 4), ("gpt", "inductor", 2)],
+)
+@pytest.mark.parametrize("clipped", [False, True])
+def test_compiled_models_come_out_bitwise_as_torchs(
+    kind: str, backend: str, world: int, clipped: bool
+) -> None:
+    options: dict[str, Any] = {"kind": kind, "plan": "batched", "compiled": backend, "clipped": clipped}
+    assert run(f"{CASES}:parity", world=world, timeout_s=290, **options) == [[]] * world
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("clipped", [False, True])
+@pytest.mark.parametrize("kind", ["gpt", "resnet"])
+def test_a_checkpoint_is_loaded_under_another_plan(kind: str, clipped: bool, tmp_path: Path) -> None:
+    for found in run(f"{CASES}:checkpoint", kind=kind, folder=str(tmp_path), clipped=clipped):
+        assert found == {"plans": ["batched", "fsdp"], "torch": [], "loaded": []}
+
+
+def test_a_sharded_gpt_comes_out_bitwise_as_torchs() -> None:
+    assert run(f"{CASES}:parity", kind="gpt", plan="batched") == [[], []]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sync", [False, True])
+def test_accumulated_gradients_are_torchs(sync: bool) -> None:
+    assert run(f"{CASES}:accumulation", sync=sync) == [[], []]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", ["without_sync", "steps_in_backward", "skipped_in_evaluation"])
+def test_what_reads_gradients_or_parameters_early_or_late_finds_torchs(case: str) -> None:
+    assert run(f"{CASES}:{case}") == [[], []]
+
+
+@pytest.mark.slow
+def test_shards_inside_of_replicas_come_out_bitwise_as_torchs() -> None:
+    assert run(f"{CASES}:replicas", world=4) == [[]] * 4
+
+
+@pytest.mark.slow
+def test_an_optimizer_of_before_is_taken_over_and_every_rank_begins_as_the_first() -> None:
+    assert run(f"{CASES}:taken_over") == [{"same": True, "differences": []}] * 2
+
+
+def test_what_differs_between_ranks_is_refused_on_all_of_them() -> None:
+    first, second = run(f"{CASES}:refused")
+    assert first == second
+    assert first["model"].startswith("parameter 0 differs: rank 0 has 0.weight (4, 4) float32, rank 1 has")
+    assert first["plan"].startswith("unit of the plan 0 differs: rank 0 has token_embedding.weight")
+
+
+def test_a_timeline_and_a_report_tell_what_ran_beside_what() -> None:
+    found = run(f"{CASES}:overlap")[0]
+    kinds = [tuple(kind) for kind in found["kinds"]]
+    assert ("compute", "forward") in kinds
+    assert ("compute", "backward") in kinds
+    assert ("compute", "update") in kinds
+    assert ("compute", "wait") in kinds
+    assert ("all-gathers", "pull") in kinds
+    assert ("reduce-scatters", "reduce") in kinds
+    assert found["ordered"]
+    assert found["explain"][0].startswith("plan 'batched', settled: 3 units, 1 of them resharded")
+    assert any("waiting for all-gathers" in line for line in found["explain"])
+    assert found["repr"].startswith("Handle of ")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("world", [2, 4])
+def test_a_killed_rank_ends_all_in_time(world: int, tmp_path: Path) -> None:
+    ranks = Ranks(f"{CASES}:trains_until_killed", world, {"folder": str(tmp_path)}, tmp_path)
+    with contextlib.ExitStack() as ending:
+        ending.callback(ranks.end)
+        deadline_s = time.monotonic() + 100
+        while not all((tmp_path / f"under-way-{rank}").exists() for rank in range(world)):
+            assert time.monotonic() < deadline_s, "\n".join(map(ranks.output, range(world)))
+            time.sleep(0.1)
+        ranks.processes[1].kill()
+        statuses = ranks.wait(60)
+    assert all(statuses), statuses
