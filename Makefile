@@ -4,6 +4,8 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 FIRST := $(VENV)/.first
 PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
+# Compiled kernels stay where an installation without --editable was; Python would import that folder instead of ours.
+NO_LEFTOVERS = for d in $(VENV)/lib/python*/site-packages/hocket; do [ -e $$d/__init__.py ] || rm -rf $$d; done
 
 PARALLEL = -n 2 --dist loadfile --no-loadscope-reorder
 
@@ -77,10 +79,12 @@ $(VENV)/bin/python:
 
 $(FIRST): pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(PIP) '.[torch]'
+	$(NO_LEFTOVERS)
 	touch $@
 
 $(STAMP): pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(PIP) '.[torch,dev,docs,optimal,ray,grpc,chakra,lightning,accelerate]'
+	$(NO_LEFTOVERS)
 	touch $(FIRST) $@
 
 clean:

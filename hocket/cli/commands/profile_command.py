@@ -57,7 +57,7 @@ class ProfileOptions:
         Precision | None,
         option(
             panel=PROFILE,
-            help="Derived: amp is autocast to float16, bf16 and fp16 convert the model.",
+            help="Derived: amp is autocast, to bfloat16 too; bf16 and fp16 convert the model.",
             show_default="tf32 where the device has it, else fp32",
         ),
     ] = None
