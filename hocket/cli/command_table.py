@@ -117,6 +117,11 @@ COMMANDS: dict[str, tuple[NamedCommand | CommandGroup, ...]] = {
         ),
     ),
     MORE: (
+        NamedCommand(
+            "diagnose",
+            "commands.diagnose_command:diagnose",
+            "A traced job: where time goes, what plans gain",
+        ),
         NamedCommand("report", "commands.report_command:report", "Results on one HTML page"),
         CommandGroup(
             name="import",

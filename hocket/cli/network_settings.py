@@ -98,13 +98,18 @@ def described_network(
     return network, [*settings, *of_nodes, _reduction_setting(network, origin)]
 
 
+def is_described(context: typer.Context) -> bool:
+    """Tell whether an option describes a network."""
+    return any(is_given(context, option) for option in _OF_NETWORK if option in context.params)
+
+
 def recorded_network(context: typer.Context, recorded: RecordedRun | None) -> NetworkFile | None:
     """The network that a step was recorded on, unless an option describes one."""
-    described = any(is_given(context, option) for option in _OF_NETWORK if option in context.params)
-    if recorded is None or recorded.network is None or described:
+    if recorded is None or recorded.network is None or is_described(context):
         return None
     fields = {name: value for name, value in recorded.network.items() if name != "format"}
-    return convert_document(fields, NetworkFile, f"{context.params['step']}: recorded.network")
+    source = context.params.get("step", "the traces")
+    return convert_document(fields, NetworkFile, f"{source}: recorded.network")
 
 
 def _used_fits(given: Mapping[str, Any], network: Network) -> list[str]:

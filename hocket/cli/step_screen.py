@@ -19,8 +19,11 @@ if TYPE_CHECKING:
     from hocket.planner import Architecture
     from hocket.tuner import PlannedPolicy
 
-_GPUS = ("cuda", "nvidia", "amd", "tesla")
-"""First words of the names that GPUs have in traces."""
+_GPUS = (
+    *("cuda", "nvidia", "amd", "tesla", "geforce", "quadro", "rtx", "radeon", "rocm", "hip", "gpu"),
+    *("xpu", "intel(r)", "hpu", "habana", "gaudi", "mtia", "privateuse1", "npu"),
+)
+"""First words of the names that GPUs, and other accelerators, have in traces."""
 STEP = (*NETWORK_OPTIONS, "architecture", "barrier", "clip", "workers", "servers", "window")
 """Parameters that the next command about the same step is to have as well."""
 

@@ -23,6 +23,7 @@ from hocket.interop.perfetto import load_timeline
 from hocket.network.file import load_network, network_document
 from hocket.report.prediction_measured import load_points
 from hocket.report.result_files import load_results
+from tests.fuzz.shared_seeds import chakra_seeds, execution_trace_seeds, kineto_seeds
 from tests.unit.cli.test_commands import GOLDEN, hocket
 from tests.unit.cluster.test_importers import SMALL, THROUGHPUTS
 from tests.unit.interop.traces import ddp, execution_trace
@@ -43,7 +44,7 @@ class Reader:
 
 
 def readers() -> list[Reader]:
-    """Every reader; seeds are made here, so that nothing but what is in this tree is needed."""
+    """Every reader; seeds are made here, and traces beside this tree are more of them where they are."""
     steps = _golden("*.step.json")
     plans = _golden("branches.*.plan.json")
     graph = load_step(GOLDEN / "branches.step.json")
@@ -69,16 +70,28 @@ def readers() -> list[Reader]:
             "f.csv",
             lambda path: load_points(path, [(1, 1), (2, 1)]),
         ),
-        Reader("kineto", tuple(traces), "f.json", lambda path: import_kineto([path])),
+        Reader("kineto", (*traces, *kineto_seeds()), "f.json", lambda path: import_kineto([path])),
         Reader(
             "execution-trace",
-            (json.dumps(execution_trace()).encode(), json.dumps(execution_trace(function_ids=True)).encode()),
+            (
+                *(
+                    json.dumps(execution_trace()).encode(),
+                    json.dumps(execution_trace(function_ids=True)).encode(),
+                ),
+                *execution_trace_seeds(),
+            ),
             "f.json",
             _execution_trace,
         ),
         Reader(
             "chakra",
-            (chakra_bytes(graph, None), chakra_bytes(graph, load_plan(GOLDEN / "branches.ddp.plan.json"))),
+            (
+                *(
+                    chakra_bytes(graph, None),
+                    chakra_bytes(graph, load_plan(GOLDEN / "branches.ddp.plan.json")),
+                ),
+                *chakra_seeds(),
+            ),
             "f.et",
             lambda path: import_chakra([path]),
         ),

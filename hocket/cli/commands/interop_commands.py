@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,12 +16,14 @@ from hocket.cli.network_settings import described_network
 from hocket.cli.option_groups import grouped
 from hocket.cli.panels import GENERAL, OUTPUT, PLANNING, WORKERS, option
 from hocket.cli.printing import note, progress
+from hocket.cli.screen import as_sentence
 from hocket.errors import HocketError
 
 if TYPE_CHECKING:
     from hocket.graph import Plan, StepGraph, Timeline
     from hocket.graph.result import ResultRow
     from hocket.interop.imported import ImportedStep
+    from hocket.interop.kineto.traced_job import TracedJob
     from hocket.network import Network
 
 Unplanned = Annotated[
@@ -82,21 +85,17 @@ def import_kineto(
 
     They are of GPUs: a trace of CPUs alone is refused, and `hocket profile` measures such a step.
     """
-    from hocket.document import check_writable
-    from hocket.interop.kineto.kineto_step import import_kineto as run
+    from hocket.document import check_writable, write_json
+    from hocket.interop.kineto.kineto_step import step_of
+    from hocket.interop.kineto.traced_job import read_job
 
     check_writable(output, *traces, *options.inputs(execution_trace))
     if network_out is not None:
         check_writable(network_out, *traces, *options.inputs(execution_trace))
         options.check_apart(network_out, output, "the network and the step")
     with progress("reading"):
-        imported = run(
-            traces,
-            execution_trace=execution_trace,
-            batch_size=batch_size,
-            allow_no_gradients=allow_no_gradients,
-            partial=partial,
-        )
+        job = read_job(traces, execution_trace=execution_trace, partial=partial)
+        imported = step_of(job, batch_size=batch_size, allow_no_gradients=allow_no_gradients)
     recorded = imported.graph.recorded
     if network_out is not None and (recorded is None or recorded.network is None):
         raise HocketError(
@@ -104,25 +103,46 @@ def import_kineto(
             " so there is no network to write; leave --network-out out"
         )
     _put(imported, output)
-    if recorded is not None and recorded.network is not None:
-        _say_recorded(imported.graph, recorded.network, network_out)
+    if network_out is not None and recorded is not None:
+        write_json(recorded.network, network_out)
+        note(f"{network_out}: the network, for --network of other steps; this one brings it along")
+    _summarize(job, imported, output)
 
 
-def _say_recorded(graph: StepGraph, network: dict[str, Any], written: Path | None) -> None:
-    """Write the network that a step was recorded on, and say how well both predict the recorded step."""
-    from hocket.document import convert_document, write_json
+_SEARCHED_S = 0.5
+
+
+def _summarize(job: TracedJob, imported: ImportedStep, output: Path) -> None:
+    """Say what a step's time is spent on, what could be gained of it, and the next command."""
+    from hocket.diagnosis import diagnose
+    from hocket.document import convert_document
     from hocket.network import NetworkFile
-    from hocket.predictor.recorded_check import check_recorded
+    from hocket.report.diagnosis_words import advice, answers
 
-    assert graph.recorded is not None
-    if written is not None:
-        write_json(network, written)
-        note(f"{written}: the network, for --network of other steps; this one brings it along")
-    fields = {name: value for name, value in network.items() if name != "format"}
-    file = convert_document(fields, NetworkFile, "recorded.network")
-    check = check_recorded(graph, file.network(graph.recorded.workers))
-    if check is not None:
-        note(check.line)
+    recorded, network = imported.graph.recorded, None
+    if recorded is not None and recorded.network is not None:
+        fields = {name: value for name, value in recorded.network.items() if name != "format"}
+        file = convert_document(fields, NetworkFile, "recorded.network")
+        network = file.network(recorded.workers)
+    with progress("diagnosing") as tell:
+        found = diagnose(
+            job,
+            imported,
+            network,
+            budget_s=_SEARCHED_S,
+            progress=lambda what, done, total: tell(done, total, what),
+        )
+    for line in (*answers(found), *advice(found)):
+        note(as_sentence(line))
+    traces = shlex.join(trace.source for trace in job.traces)
+    if found.reason:
+        note(f"Next: hocket diagnose {traces} -o page.html")
+    elif network is None:
+        note(f"Next: hocket tune {shlex.quote(str(output))} --workers 8 --bandwidth 100Gbit/s --latency 20us")
+    else:
+        note(
+            f"Next: hocket tune {shlex.quote(str(output))}; as a page: hocket diagnose {traces} -o page.html"
+        )
 
 
 def import_chakra(

@@ -1,10 +1,11 @@
 """Chakra execution traces that other tools wrote, as a step.
 
 Nodes are operations, and what they depend on by data or control are their inputs; where both together make
-a cycle (converters renumber nodes, but not always who controls them), data alone. An all-reduce that
-nothing leads from to another collective exchanges gradients: it is a parameter of ``comm_size`` bytes,
-completed by what it depends on and awaited by what depends on it. Other collectives are operations that
-take as long as recorded, unless they may be what exchanges the gradients: then the trace is refused.
+a cycle (converters renumber nodes, but not always who controls them), data alone. An all-reduce behind a
+backward pass from which nothing leads to another collective exchanges gradients: it is a parameter of
+``comm_size`` bytes, completed by what it depends on and awaited by what depends on it. Other collectives are
+operations that take as long as recorded, unless they may be what exchanges the gradients, or the gradients'
+ranks also exchange activations: then the trace is refused.
 
 **Phases.** Backward: operators with that name, autograd's or that of an input's or a weight's gradient
 (``_IG`` and ``_WG`` of text converters), and what follows them. Update: what follows an all-reduce of
@@ -35,6 +36,7 @@ _BACKWARD = re.compile(r"backward|^autograd::|(_[iw]g|(input|weight)_grad)$", re
 _MICRO = 1e-6
 # Collectives that exchange no gradients, and how much others may carry beside these.
 _OF_LAYERS = ("BROADCAST", "BARRIER", "ALL_TO_ALL")
+_REDUCING = ("ALL_REDUCE", "REDUCE_SCATTER")
 _APART = 0.03
 
 
@@ -42,12 +44,14 @@ _APART = 0.03
 class _Trace:
     """A trace's nodes with what must come before each, in an order in which they can run.
 
-    ``host``: operators that only launch what runs on the GPU; nodes are named by their places.
+    ``host``: operators that only launch what runs on the GPU; nodes are named by their places. ``both``: by
+    data and control, which may form a cycle; ``depends``: what is left of it without one.
     """
 
     source: str
     nodes: list[Any]
     known: list[dict[str, Any]]
+    both: list[list[int]]
     depends: list[list[int]]
     order: list[int]
     host: list[bool]
@@ -117,6 +121,7 @@ def _trace(source: str, nodes: list[Any], place: dict[int, int]) -> _Trace:
         source=source,
         nodes=nodes,
         known=known,
+        both=by_both,
         depends=depends,
         order=order.tolist(),
         host=[launches and attributes_.get("is_cpu_op") == 1 for attributes_ in known],
@@ -194,12 +199,25 @@ def _gradients(trace: _Trace) -> dict[int, int]:
         # The host does not wait for what it launched: what it does after that is not what it leads to.
         after = (j for j in users.row(i).tolist() if not trace.host[j] or trace.host[i])
         leads_on[i] = any(leads_on[j] or trace.is_collective(j) for j in after)
-    found = {}
-    for i in range(len(trace.nodes)):
-        if leads_on[i] or not trace.is_all_reduce(i):
-            continue
-        found[i] = trace.size_bytes(i)
-    return found
+    behind = _behind_backward(trace)
+    return {
+        i: trace.size_bytes(i)
+        for i in range(len(trace.nodes))
+        if behind[i] and not leads_on[i] and trace.is_all_reduce(i)
+    }
+
+
+def _behind_backward(trace: _Trace) -> list[bool]:
+    """Of each node, whether it is of a backward pass or follows one, by data or by control."""
+    users = Csr.from_rows(trace.both).transpose(len(trace.nodes))
+    behind = [_BACKWARD.search(node.name) is not None for node in trace.nodes]
+    ahead = [i for i, is_behind in enumerate(behind) if is_behind]
+    while ahead:
+        for j in users.row(ahead.pop()).tolist():
+            if not behind[j]:
+                behind[j] = True
+                ahead.append(j)
+    return behind
 
 
 def _phases(trace: _Trace, gradients: dict[int, int]) -> list[str]:
@@ -224,18 +242,30 @@ def _why_not_planned(trace: _Trace, gradients: dict[int, int], phases: list[str]
         beside = (
             f"; its {counted(len(others), 'other collective')} ({', '.join(kinds)}) are not" if others else ""
         )
+        named = any(_BACKWARD.search(node.name) for node in trace.nodes)
+        fix = "" if named else ", whose nodes of the backward pass are named so (backward, _IG, _WG)"
         return (
             f"no parameters: {counted(len(gradients), 'all-reduce')} at the end of the backward pass "
-            f"exchange gradients{beside}; give a trace of data-parallel training"
+            f"exchange gradients{beside}; give a trace of data-parallel training{fix}"
         )
     groups = {trace.known[i].get("pg_name") for i in gradients}
-    suspects = [
+    alike = [
         i
         for i in others
-        if phases[i] != "forward"
-        and trace.kind(i) not in _OF_LAYERS
+        if trace.kind(i) not in _OF_LAYERS
         and (None in groups or trace.known[i].get("pg_name") in {None, *groups})
     ]
+    suspects = [i for i in alike if phases[i] != "forward"]
+    forward = [i for i in alike if phases[i] == "forward" and trace.kind(i) in _REDUCING]
+    sent = sum(trace.size_bytes(i) for i in forward)
+    if sent > sum(gradients.values()) * _APART:
+        kinds = sorted({trace.kind(i) for i in forward})
+        return (
+            f"the ranks of its {counted(len(gradients), 'all-reduce')} behind the backward pass "
+            f"({sum(gradients.values())} bytes) also sum up activations in the forward pass: "
+            f"{counted(len(forward), 'collective')} ({', '.join(kinds)}, {sent} bytes), as model-parallel "
+            "training does; give a trace of data-parallel training"
+        )
     size = sum(trace.size_bytes(i) for i in suspects)
     if size <= sum(gradients.values()) * _APART:
         return ""

@@ -22,6 +22,7 @@ except ImportError:
     ) from None
 
 _BEGINNING_BYTES = 4096
+_TAR, _TAR_PLACE = b"ustar", 257
 _PACKAGE = "ChakraProtoMsg"
 _Field = descriptor_pb2.FieldDescriptorProto
 
@@ -184,8 +185,10 @@ def read_messages(data: bytes, source: str) -> tuple[Any, list[Any]]:
 
 
 def _check_no_json(data: bytes, source: str) -> None:
-    """Refuse the other traces of PyTorch, which are JSON, with the command that reads them."""
-    if data[:1] != b"{":
+    """Refuse the other traces of PyTorch, which are JSON, with the command that reads them, and archives."""
+    if data[_TAR_PLACE : _TAR_PLACE + len(_TAR)] == _TAR:
+        raise FormatError(source, "", "is a tar archive; unpack it, and give a trace in it")
+    if data[:_BEGINNING_BYTES].lstrip()[:1] not in (b"{", b"["):
         return
     ours = next((name for name in USES if b'"%s"' % name.encode() in data[:_BEGINNING_BYTES]), None)
     if ours is not None:
@@ -195,6 +198,10 @@ def _check_no_json(data: bytes, source: str) -> None:
     if b'"nodes"' in data:
         rule = "is an ExecutionTrace of PyTorch, which goes with its Kineto trace"
         raise FormatError(source, "$", f"{rule}: hocket import kineto TRACE --execution-trace FILE")
+    if data.lstrip()[:1] == b"[" or b'"ph"' in data[:_BEGINNING_BYTES]:
+        raise FormatError(
+            source, "$", "is JSON, no Chakra trace; hocket import kineto reads torch.profiler's"
+        )
 
 
 def _parsed(body: bytes, message: Any, source: str, what: str) -> Any:

@@ -26,6 +26,7 @@ from hocket.interop.kineto.wire_events import WireEvent
 
 _SMALL_BYTES = 64 << 10
 _KEY_BYTES = 1 << 10  # of traceEvents, with spaces
+_TAR, _TAR_PLACE = b"ustar", 257
 _LARGEST_EVENT_BYTES = 256 << 20
 _FAILURES = (msgspec.MsgspecError, UnicodeError, RecursionError)
 _decode = msgspec.json.Decoder(list[WireEvent]).decode
@@ -298,6 +299,13 @@ def _without_list(text: bytes, source: str) -> FormatError:
     found = _object_of(text, Counter()) or {}
     if "nodes" in found and "schema" in found:
         return FormatError(source, "", "is a PyTorch ExecutionTrace; give it with --execution-trace")
+    if text[_TAR_PLACE : _TAR_PLACE + len(_TAR)] == _TAR:
+        return FormatError(source, "", "is a tar archive; unpack it, and give a trace in it")
+    if b"\0" in text[:_KEY_BYTES] and text[:1] != b"{":
+        rule = (
+            "is binary, and torch.profiler writes JSON; of a Chakra trace hocket import chakra makes a step"
+        )
+        return FormatError(source, "", rule)
     try:
         decode(text, _EventsOfTrace, "", source)
     except FormatError as refused:

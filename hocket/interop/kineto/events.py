@@ -94,7 +94,8 @@ class Gpu:
 class Unlaunched:
     """An operation on a GPU's stream whose call is not in the file; ``place``: in the file's events.
 
-    ``stream``: None where it is not known. ``correlated``: whether it says which call it is of.
+    ``stream``: None where it is not known. ``correlated``: whether it says which call it is of; ``of_graph``:
+    whether it is of a CUDA graph.
     """
 
     name: str
@@ -103,6 +104,7 @@ class Unlaunched:
     start_us: float
     end_us: float
     correlated: bool = True
+    of_graph: bool = False
 
 
 @dataclass(slots=True, eq=False)

@@ -8,8 +8,12 @@ forward pass may stay.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+
 from hocket.graph import Phase
 from hocket.interop.kineto.events import NODE_PREFIX, HostSpan, Trace
+from hocket.interop.kineto.frameworks import FSDP, SHARDING, by_bare_thread, every_collective, framework_of
 from hocket.interop.kineto.gradients import APART, BY_REDUCTIONS, TracedGradients
 from hocket.interop.kineto.tensors import first_tensor
 from hocket.interop.kineto.traced_collectives import (
@@ -24,8 +28,8 @@ from hocket.text import counted
 
 # All-reduces up to this size may stay unexplained: flags, norms, metrics.
 _SMALL_BYTES = 64 * 1024
+_COMPILED = re.compile(r"CompiledFunction|CompiledAutograd|compiled_autograd|_compiled_fn|Torch-Compiled")
 _SMALL_SHARE = 0.1  # of the time that gradients take, for messages of unknown size
-_UNDER_DDP = "trace the job under DistributedDataParallel, or on one GPU, with record_shapes=True"
 
 
 def why_not_planned(trace: Trace, step: TracedStep, gradients: TracedGradients) -> str:
@@ -56,9 +60,10 @@ def why_not_planned(trace: Trace, step: TracedStep, gradients: TracedGradients) 
     if gradients.sized_by == BY_REDUCTIONS and gradients.shaped_bytes is not None:
         reason = _differing(step, gradients)
     elif any(reduction.size_bytes is None for reduction in step.reductions) and not gradients.sized:
+        shapes = "" if has_shapes(step) else "with record_shapes=True, "
         reason = (
-            "how large its all-reduces are is not in it; record with record_shapes=True, with PyTorch 2.3 or "
-            "newer, or give the --execution-trace"
+            f"how large its all-reduces are is not in it; record {shapes}with PyTorch 2.3 or newer, or give "
+            "the --execution-trace"
         )
     else:
         reason = ""
@@ -68,24 +73,12 @@ def why_not_planned(trace: Trace, step: TracedStep, gradients: TracedGradients) 
 def _left_in(trace: Trace, step: TracedStep, gradients: TracedGradients) -> str:
     """Say what stays in the step, or is missing from it, and speaks against a plan."""
     suspects = _unexplained(step, gradients)
-    if not step.reductions and any(suspect.kind == "reduce_scatter" for suspect in suspects):
-        return (
-            "gradients are exchanged by reduce_scatter, as sharded training does (FSDP, ZeRO), and Hocket "
-            "plans all-reduces and parameter servers: a step holds "
-            f"{collectives_in_words(suspects)}; {_UNDER_DDP}"
-        )
     if suspects:
-        beside = f"beside its {counted(len(step.reductions), 'all-reduce')} of gradients " * bool(
-            step.reductions
-        )
-        return (
-            f"{beside}a step holds {collectives_in_words(suspects)}, which may exchange gradients or "
-            f"parameters (by hand, Horovod, ZeRO, FSDP) and would count twice beside a plan; {_UNDER_DDP}"
-        )
+        return _exchanged_otherwise(step, suspects)
     if on_host := _on_host(trace, step):
         return (
             f"a step calls {on_host}, and no kernel of a collective runs on the GPU: gradients are exchanged "
-            f"on the host (gloo, MPI); trace the job with NCCL, or on one GPU, with record_shapes=True"
+            f"on the host (gloo, MPI); trace the job with NCCL, or on one GPU{_with_shapes(step)}"
         )
     if not step.reductions and not step.updates and (trace.world_size or 1) > 1:
         return (
@@ -95,14 +88,60 @@ def _left_in(trace: Trace, step: TracedStep, gradients: TracedGradients) -> str:
     if not gradients.parameters:
         return (
             f"no parameters: {counted(gradients.count, 'gradient')} of a step are complete, but their sizes "
-            "are not in the trace; record with record_shapes=True, or give the job's --execution-trace"
+            f"are not in the trace; {'' if has_shapes(step) else 'record with record_shapes=True, or '}give "
+            "the job's --execution-trace"
         )
     if not any(parameter.size_bytes for parameter in gradients.parameters):
         return (
             f"the {counted(gradients.count, 'gradient')} of a step have 0 bytes, so nothing would be sent; "
-            "record again with record_shapes=True"
+            "trace a model that trains parameters"
         )
     return ""
+
+
+def _exchanged_otherwise(step: TracedStep, suspects: Sequence[TracedCollective]) -> str:
+    """Say what may exchange gradients in place of what plans replace, by its name if it has one."""
+    framework = framework_of(step)
+    fix = _under_ddp(step)
+    found = collectives_in_words(suspects)
+    sharded = any(suspect.kind == "reduce_scatter" for suspect in suspects)
+    gathered = any(suspect.kind == "all_gather" for suspect in suspects)
+    if framework == FSDP and (sharded or gathered):
+        return (
+            f"it is sharded by FSDP, which gathers parameters and scatters gradients: a step holds {found}, "
+            f"and steps are read of data-parallel training; {fix}"
+        )
+    if not step.reductions and sharded:
+        by = (
+            f"by {SHARDING.get(framework, framework)}"
+            if framework
+            else "as sharded training does (FSDP, ZeRO)"
+        )
+        return (
+            f"gradients are exchanged by reduce_scatter, {by}, and steps are read of data-parallel "
+            f"training: a step holds {found}; {fix}"
+        )
+    beside = f"beside its {counted(len(step.reductions), 'all-reduce')} of gradients " * bool(step.reductions)
+    by = f"by {framework}" if framework else "by hand, Horovod, ZeRO, FSDP"
+    if not framework and all(map(by_bare_thread, suspects)):
+        by = "launched by a thread of its own, as Horovod and BytePS do"
+    return (
+        f"{beside}a step holds {found}, which may exchange gradients or parameters ({by}) and would count "
+        f"twice beside a plan; {fix}"
+    )
+
+
+def has_shapes(step: TracedStep) -> bool:
+    """Tell whether the shapes of operators' arguments were recorded."""
+    return any(event.args.shapes for event in step.host)
+
+
+def _with_shapes(step: TracedStep) -> str:
+    return "" if has_shapes(step) else ", with record_shapes=True"
+
+
+def _under_ddp(step: TracedStep) -> str:
+    return f"trace the job under DistributedDataParallel, or on one GPU{_with_shapes(step)}"
 
 
 def _rounds(step: TracedStep) -> int:
@@ -117,8 +156,10 @@ def _rounds(step: TracedStep) -> int:
 
 
 def _without_gradients(step: TracedStep) -> str:
-    exchanged = [*step.reductions, *(o.collective for o in step.others if o.collective is not None)]
-    beside = f"; its {collectives_in_words(exchanged)} cannot be tied to any" if exchanged else ""
+    exchanged = every_collective(step)
+    framework = framework_of(step)
+    by = f" of {framework}" if framework else ""
+    beside = f"; its {collectives_in_words(exchanged)}{by} cannot be tied to any" if exchanged else ""
     by_graph = sum("GraphLaunch" in operation.gpu.call.name for operation in step.operations)
     if by_graph:
         return (
@@ -128,11 +169,13 @@ def _without_gradients(step: TracedStep) -> str:
     if not any(operation.phase == Phase.BACKWARD for operation in step.operations):
         return (
             f"no gradients: its steps hold no backward pass by autograd's nodes{beside}; trace training, "
-            "with PyTorch 1.9 or newer"
+            "with PyTorch 1.8 or newer"
         )
+    compiled = any(_COMPILED.search(event.name) for event in step.host)
+    as_compiled = "as it is compiled" if compiled else "as where it is compiled"
     return (
-        f"no gradients: its backward pass holds no AccumulateGrad{beside}, as where it is compiled; trace "
-        "without compiled autograd"
+        f"no gradients: its backward pass holds no AccumulateGrad{beside}, {as_compiled}; trace without "
+        "compiled autograd"
     )
 
 
@@ -147,12 +190,12 @@ def _differing(step: TracedStep, gradients: TracedGradients) -> str:
         return ""  # The buckets also hold the gradients of parameters that were not used.
     if sent > own:
         return (
-            f"{said}: something else is all-reduced with them, or gradients more than once; {_UNDER_DDP} and "
-            "without a communication hook"
+            f"{said}: something else is all-reduced with them, or gradients more than once; "
+            f"{_under_ddp(step)}, without a communication hook"
         )
     return (
         f"{said}: a hook compresses them (PowerSGD), or a part is not exchanged (experts, ignored "
-        f"parameters); {_UNDER_DDP} and without a communication hook"
+        f"parameters); {_under_ddp(step)}, without a communication hook"
     )
 
 

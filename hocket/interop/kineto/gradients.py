@@ -25,7 +25,7 @@ from typing import NamedTuple
 from hocket.graph.unique_names import UniqueNames
 from hocket.interop.kineto.events import ACCUMULATE, NODE_PREFIX, HostSpan, whole
 from hocket.interop.kineto.launch_index import StepReader
-from hocket.interop.kineto.tensors import Tensor, dtype_name, first_tensor, item_bytes
+from hocket.interop.kineto.tensors import Tensor, dtype_name, first_tensor, item_bytes, lacks_types
 from hocket.interop.kineto.traced_collectives import TracedCollective
 from hocket.interop.kineto.traced_operations import TracedStep
 
@@ -61,7 +61,8 @@ class TracedGradients:
     ``sized_by``: from what sizes are; ``count``: how many gradients there were; ``shaped_bytes``: of these by
     their recorded shapes, None if one is unknown; ``passes``: backward passes that accumulate, ``alike``:
     whether they complete the same, ``micro_batches``: how many of them have a forward pass of their own;
-    ``begun_us``: when the first gradient of the last one was complete.
+    ``begun_us``: when the first gradient of the last one was complete; ``lack_types``: whether shapes come
+    without types, and float32 is assumed.
     """
 
     parameters: list[Parameter] = field(default_factory=list)
@@ -73,6 +74,7 @@ class TracedGradients:
     alike: bool = True
     micro_batches: int = 1
     begun_us: float = math.inf
+    lack_types: bool = False
 
     @property
     def sized(self) -> bool:
@@ -137,6 +139,7 @@ def find_gradients(step: TracedStep, shape_of: ShapeOf = first_tensor) -> Traced
         alike=alike,
         micro_batches=max(1, len({node.sequence for node in gradients[0].nodes})),
         begun_us=gradients[0].event.start_us,
+        lack_types=any(lacks_types(gradient.event) for gradient in gradients),
     )
 
 

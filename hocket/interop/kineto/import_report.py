@@ -6,7 +6,9 @@ from collections import Counter
 from collections.abc import Sequence
 from statistics import median
 
+from hocket.interop.kineto.exchange_checks import has_shapes
 from hocket.interop.kineto.gradients import APART, BY_REDUCTIONS, TracedGradients
+from hocket.interop.kineto.step_times import busy_s
 from hocket.interop.kineto.traced_collectives import collectives_in_words, mebibytes
 from hocket.interop.kineto.traced_operations import TracedStep
 from hocket.text import counted
@@ -18,12 +20,12 @@ _HOST_BOUND = 0.5
 def step_notes(source: str, device: str, steps: Sequence[TracedStep]) -> list[str]:
     """Notes on a rank: the length of its steps, and the device and streams they ran on."""
     elapsed_s = [step.elapsed_s for step in steps]
-    busy_s = median(sum(o.gpu.end_us - o.gpu.start_us for o in step.operations) * _MICRO for step in steps)
+    gpu_s = median(busy_s(step) for step in steps)
     notes = [
         f"{source}: {counted(len(steps), 'step')} of {_ms(median(elapsed_s))} (median) on {device}, "
-        f"{_ms(min(elapsed_s))} to {_ms(max(elapsed_s))}; GPU operations take {_ms(busy_s)} of it"
+        f"{_ms(min(elapsed_s))} to {_ms(max(elapsed_s))}; the GPU is busy for {_ms(gpu_s)} of it"
     ]
-    if busy_s < _HOST_BOUND * median(elapsed_s):
+    if gpu_s < _HOST_BOUND * median(elapsed_s):
         notes.append(
             "the host keeps the GPU waiting for more than half of the step (launches, data, the profiler's "
             "own cost): that counts as computing, and hides transfers that a faster host would not hide"
@@ -50,11 +52,12 @@ def exchange_notes(samples: Sequence[TracedStep]) -> list[str]:
     if first.reductions:
         size = first.reduced_bytes
         took_us = median(sum(r.gpu.end_us - r.gpu.start_us for r in own.reductions) for own in samples)
+        together = "" if len(first.reductions) == 1 else " together"
         waited_s = median(own.waited_s for own in samples)
         notes.append(
             f"{counted(len(first.reductions), 'all-reduce')} a step, "
             f"{'of unknown size' if size is None else f'{size / 2**20:.2f} MiB'}: "
-            f"{_ms(took_us * _MICRO)} (waiting for other ranks included), for which the GPU idles "
+            f"{_ms(took_us * _MICRO)}{together} (waiting for other ranks included), for which the GPU idles "
             f"{_ms(waited_s)}; plans place them"
         )
     others = [operation.collective for operation in first.others if operation.collective is not None]
@@ -78,7 +81,8 @@ def gradient_notes(step: TracedStep, gradients: TracedGradients, *, by_nodes: bo
     if gradients.sized_by == BY_REDUCTIONS and own is None:
         notes.append(
             f"each all-reduce is one parameter ('bucket0', ...), though {count} gradients are in them: "
-            "their sizes are not in the trace; record_shapes=True records them"
+            "their sizes are not in the trace"
+            + ("" if has_shapes(step) else "; record_shapes=True records them")
         )
     elif gradients.sized_by == BY_REDUCTIONS:
         notes.append(
@@ -87,6 +91,8 @@ def gradient_notes(step: TracedStep, gradients: TracedGradients, *, by_nodes: bo
     else:
         source = "the ExecutionTrace" if by_nodes else gradients.sized_by
         notes.append(f"{counted(len(gradients.parameters), 'parameter')}, sizes from {source}")
+    if gradients.lack_types and gradients.sized:
+        notes.append("types of tensors are not in the trace: gradients are taken to be float32")
     if own is not None and sent is not None and abs(sent - own) > own * APART:
         sent_as = sorted({reduction.dtype for reduction in step.reductions})
         notes.append(

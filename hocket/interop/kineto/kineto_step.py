@@ -30,16 +30,13 @@ from hocket.graph.recorded_run import RecordedRun
 from hocket.graph.unique_names import UniqueNames
 from hocket.interop.imported import ImportedStep
 from hocket.interop.kineto.events import Trace
-from hocket.interop.kineto.exchange_checks import why_not_planned
-from hocket.interop.kineto.execution_trace import JoinedTraces, join, read_execution_trace
-from hocket.interop.kineto.gradients import TracedGradients, find_gradients
+from hocket.interop.kineto.execution_trace import JoinedTraces
+from hocket.interop.kineto.gradients import TracedGradients
 from hocket.interop.kineto.import_report import exchange_notes, gradient_notes, step_notes
-from hocket.interop.kineto.rank_samples import steps_alike
 from hocket.interop.kineto.recorded_dependencies import stream_inputs
 from hocket.interop.kineto.recorded_network import RecordedNetwork, recorded_network
-from hocket.interop.kineto.tensors import first_tensor
-from hocket.interop.kineto.trace_file import read_trace
 from hocket.interop.kineto.traced_batch import batch_size_of
+from hocket.interop.kineto.traced_job import TracedJob, read_job
 from hocket.interop.kineto.traced_operations import TracedStep
 from hocket.network.file import network_document
 
@@ -54,7 +51,7 @@ def import_kineto(
     allow_no_gradients: bool = False,
     partial: bool = False,
 ) -> ImportedStep:
-    """Read the traces of one job's ranks, the first of which gives the structure.
+    """Read the traces of one job's ranks as a step.
 
     execution_trace : of the first trace's rank; joined by record function id.
     batch_size : examples in a step; by default what the trace says, else a guess from shapes, else 1.
@@ -68,50 +65,52 @@ def import_kineto(
     FormatError
         Naming the file, the event and the rule.
     """
-    traces = [read_trace(path, partial=partial) for path in paths]
-    kept, notes = steps_alike(traces)
-    samples = [step for own in kept for step in own]
-    structure, joined = samples[0], None
-    if execution_trace is not None:
-        joined = join(read_execution_trace(execution_trace), traces[0], kept[0])
-        structure = joined.step
-        notes.append(joined.note)
-    shape_of = first_tensor if joined is None else joined.shape_of
-    gradients = find_gradients(structure, shape_of)
-    reason = why_not_planned(traces[0], structure, gradients)
+    job = read_job(paths, execution_trace=execution_trace, partial=partial)
+    return step_of(job, batch_size=batch_size, allow_no_gradients=allow_no_gradients)
+
+
+def step_of(job: TracedJob, *, batch_size: int | None, allow_no_gradients: bool) -> ImportedStep:
+    """The step of a job, and what was assumed; the options are those of :func:`import_kineto`.
+
+    Raises
+    ------
+    FormatError
+        Naming the file and the rule.
+    """
+    first, structure, gradients, reason = job.traces[0], job.structure, job.gradients, job.reason
+    samples, notes = job.samples, list(job.notes)
     if reason:
         if not allow_no_gradients:
-            traces[0].refuse(f"{reason}; or give --allow-no-gradients, to look at the step")
+            first.refuse(f"{reason}; or give --allow-no-gradients, to look at the step")
         notes.append(f"without parameters, so that nothing can be planned: {reason}")
-    batch, batch_note = batch_size_of(traces[0], structure, batch_size, shape_of, gradients.micro_batches)
+    batch, batch_note = batch_size_of(first, structure, batch_size, job.shape_of, gradients.micro_batches)
     durations = _durations(structure, samples)
     if not any(any(row) for row in durations):
-        traces[0].refuse("the GPU operations of its steps take no time; record ProfilerActivity.CUDA again")
+        first.refuse("the GPU operations of its steps take no time; record ProfilerActivity.CUDA again")
     parameters = TracedGradients() if reason else gradients
     rows = StepRows(
-        model=Path(paths[0]).name.split(".")[0],
+        model=Path(first.source).name.split(".")[0],
         batch_size=batch,
-        device=traces[0].device,
+        device=first.device,
         parameters=[
             ParameterRow(parameter.name, parameter.shape, parameter.dtype, parameter.size_bytes)
             for parameter in parameters.parameters
         ],
-        operations=_rows(traces[0], structure, durations, parameters, joined),
+        operations=_rows(first, structure, durations, parameters, job.joined),
     )
-    for trace, own in zip(traces, kept, strict=True):
+    for trace, own in zip(job.traces, job.kept, strict=True):
         notes += [*trace.notes, *step_notes(trace.source, trace.device, own)]
     notes += exchange_notes(samples)
     if not reason:
-        if not structure.reductions and (traces[0].world_size or 1) > 1:
-            notes.append(
-                f"{traces[0].world_size} ranks trained, and no step exchanges gradients: plans add that"
-            )
-        notes += gradient_notes(structure, gradients, by_nodes=joined is not None and joined.gives_shapes)
-    network = recorded_network(traces, kept)
+        if not structure.reductions and (first.world_size or 1) > 1:
+            notes.append(f"{first.world_size} ranks trained, and no step exchanges gradients: plans add that")
+        by_nodes = job.joined is not None and job.joined.gives_shapes
+        notes += gradient_notes(structure, gradients, by_nodes=by_nodes)
+    network = recorded_network(job.traces, job.kept)
     if network is not None and not reason:
         notes += network.notes
         rows = msgspec.structs.replace(rows, recorded=_recorded_run(network, samples, gradients))
-    return ImportedStep(step_from_rows(rows, str(paths[0])), (*notes, *batch_note))
+    return ImportedStep(step_from_rows(rows, first.source), (*notes, *batch_note))
 
 
 def _recorded_run(

@@ -21,6 +21,8 @@ from hocket.interop.kineto.hookless_reductions import claim_reductions
 from hocket.interop.kineto.traced_collectives import ALL_REDUCE, collective_of, in_hook
 from hocket.interop.kineto.traced_operations import UNMARKED, TracedStep, fill, time_operations, updates_after
 
+_OF_GRAPH = "GPU operations are of a CUDA graph whose launch is not in the file"
+
 
 def cut_steps(trace: Trace) -> list[TracedStep]:
     """The steps of a trace, in order, with what they ran on the GPU.
@@ -32,6 +34,8 @@ def cut_steps(trace: Trace) -> list[TracedStep]:
     """
     if not trace.gpu:
         rule = "holds no GPU operation with its launch; record ProfilerActivity.CPU and CUDA"
+        if any(late.of_graph for late in trace.unlaunched):
+            rule = f"{_OF_GRAPH}; record ProfilerActivity.CPU and CUDA, or train without CUDA graphs"
         raise FormatError(trace.source, "traceEvents", rule)
     steps = _intervals(trace)
     begins = [step.begin_us for step in steps]
@@ -77,6 +81,9 @@ def _launched_before_recording(trace: Trace, steps: Sequence[TracedStep]) -> lis
                 step.missing += 1
         elif steps[0].begin_us <= late.start_us < steps[-1].end_us:
             place = f"traceEvents[{late.place}].args"
+            if late.of_graph:
+                rule = f"{_OF_GRAPH} ('{late.name}'); train without CUDA graphs while the trace is recorded"
+                raise FormatError(trace.source, f"{place}.correlation", rule)
             if late.correlated:
                 rule = "its correlation is that of no call of the runtime: the launch is not in the file"
                 raise FormatError(trace.source, f"{place}.correlation", rule)

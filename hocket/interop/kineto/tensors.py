@@ -52,9 +52,16 @@ def first_tensor(event: HostSpan) -> Tensor | None:
     return tensor_argument(event, 0)
 
 
+def lacks_types(event: HostSpan) -> bool:
+    """Tell whether an operator's shapes were recorded and its types were not, as PyTorch 1.8 does it."""
+    return not event.args.types and isinstance(event.args.shapes, list) and len(event.args.shapes) > 0
+
+
 def tensor_argument(event: HostSpan, place: int) -> Tensor | None:
-    """An operator's argument at ``place``, if that is a tensor and was recorded."""
+    """An operator's argument at ``place``, if that is a tensor and was recorded; float32 without types."""
     shapes, types = event.args.shapes, event.args.types
+    if lacks_types(event):
+        types = ["float"] * len(shapes)
     if not (isinstance(shapes, list) and isinstance(types, list) and min(len(shapes), len(types)) > place):
         return None
     shape = shapes[place]

@@ -21,6 +21,7 @@ import msgspec
 
 from hocket.document import convert_document
 from hocket.errors import FormatError
+from hocket.interop.kineto.engine_nodes import engine_spans
 from hocket.interop.kineto.event_nesting import nest, stream_waits
 from hocket.interop.kineto.event_stream import EventStream, Unreadable
 from hocket.interop.kineto.events import (
@@ -41,11 +42,17 @@ from hocket.interop.kineto.wire_events import SharedValues, WireArgs, WireEvent
 from hocket.text import counted
 
 _GPU = frozenset(("kernel", "Kernel", "gpu_memcpy", "Memcpy", "gpu_memset", "Memset"))
-_RUNTIME = frozenset(("cuda_runtime", "cuda_driver", "hip_runtime", "xpu_runtime", "Runtime"))
+# Of other accelerators: read where they say what launched them, as operations of GPUs do.
+_OTHER_DEVICES = {"mtia_ccp_events": "MTIA", "hpu_op": "HPU"}
+_OF_DEVICE = {
+    **{"xpu_runtime": "xpu", "xpu_driver": "xpu", "mtia_runtime": "mtia", "hpu_runtime": "hpu"},
+    **{"privateuse1_runtime": "privateuse1", "privateuse1_driver": "privateuse1"},
+}
+_RUNTIME = frozenset(("cuda_runtime", "cuda_driver", "hip_runtime", "hip_driver", "Runtime", *_OF_DEVICE))
 _HOST = frozenset(("cpu_op", "Operator", "user_annotation"))
 _SYNC = frozenset(("cuda_sync",))
 _COPIES = _GPU - {"kernel", "Kernel"}
-_READ = _GPU | _RUNTIME | _HOST | _SYNC
+_READ = _GPU | _RUNTIME | _HOST | _SYNC | frozenset(_OTHER_DEVICES)
 _NEEDED = (NODE_PREFIX, ACCUMULATE, STEP_PREFIX, OPTIMIZER_PREFIX, "c10d::", "nccl:", "record_param_comms")
 _LAUNCHES = re.compile("Launch|Memcpy|Memset")
 # A third of all calls: what only asks or sets up.
@@ -53,7 +60,10 @@ _LAUNCHES_NOTHING = re.compile(
     "_*(cuda|hip|cu)(Get|Set|Peek|Push|Pop|Func|Occupancy|Pointer|Device(Get|Can)|Ctx(Get|Set)|ThreadExchange|Driver"
     "|Stream(Get|Is|Create|Query)|Event(Query|Create|Destroy|Elapsed)|(Malloc|Free|HostAlloc)$)"
 )
-_HOST_WAITS = ("StreamSynchronize", "DeviceSynchronize", "EventSynchronize")
+_HOST_WAITS = (
+    *("StreamSynchronize", "DeviceSynchronize", "EventSynchronize"),
+    *("QueueFinish", "EventWait", "QueueSynchronize", "HostSynchronize"),  # Intel's
+)
 
 # The longest time and duration that are believed: 30,000 and 30 years.
 _LATEST_US = 1e18
@@ -129,7 +139,11 @@ class _Events:
         self._on_gpu: list[Gpu] = []
         # Of each operation on the GPU, where it stands and its call's correlation.
         self._places, self._correlations = array("q"), array("q")
+        self._of_graphs: set[int] = set()
         self._syncs: list[WireArgs] = []
+        # Of other accelerators' work what does not say what launched it, and the names of runtimes.
+        self._untied: Counter[str] = Counter()
+        self._runtimes: Counter[str] = Counter()
 
     def add(self, i: int, event: WireEvent) -> None:
         """Keep an event of a category that is read, or count it as left out."""
@@ -140,15 +154,20 @@ class _Events:
         wire, shared = event.args, self._shared
         name = shared.value(event.name)
         thread = shared.value((event.pid, event.tid))
-        if event.cat in _GPU:
-            stream = whole(wire.queue if wire.stream is None else wire.stream)
+        stream = whole(wire.queue if wire.stream is None else wire.stream)
+        if event.cat in _OTHER_DEVICES and (stream is None or _correlation(wire) == _NONE):
+            self._untied[event.cat] += 1
+        elif event.cat in _GPU or event.cat in _OTHER_DEVICES:
             gpu = Gpu(name, -1 if stream is None else stream, start_us, end_us, shared.args(wire), _UNKNOWN)
             self._on_gpu.append(gpu)
             self._places.append(i)
             self._correlations.append(_NONE if stream is None else _correlation(wire))
+            if whole(wire.graph_node):
+                self._of_graphs.add(i)
         elif event.cat in _RUNTIME and not _LAUNCHES_NOTHING.match(name):
             correlation = _correlation(wire)
             if correlation != _NONE:
+                self._runtimes[event.cat] += 1
                 self._calls.setdefault(correlation, RuntimeCall(name, thread, start_us, end_us, correlation))
         elif event.cat in _RUNTIME:
             pass
@@ -168,13 +187,23 @@ class _Events:
             if _needed(event):
                 rule = f"{event.rule}, and a step needs it ('{event.name}'); record the trace again"
                 raise FormatError(self.source, f"traceEvents[{event.place}]{event.field}", rule)
+        if self._untied and not self._on_gpu:
+            cat = self._untied.most_common(1)[0][0]
+            rule = f"its {_OTHER_DEVICES[cat]} operations ({cat}) do not say which call launched them, and"
+            raise FormatError(
+                self.source, "traceEvents", f"{rule} steps need that; record on CUDA, ROCm or XPU"
+            )
         calls = self._calls
         nest(self._host, calls.values())
+        if spans := engine_spans(self._host, calls.values()):
+            self._host = [*spans, *self._host]
+            nest(self._host, calls.values())
         gpu, unlaunched = [], []
         for i, operation, correlation in self._ran():
             call = calls.get(correlation)
             if call is None:
-                unlaunched.append(_unlaunched(i, operation, correlation))
+                of_graph = i in self._of_graphs
+                unlaunched.append(_unlaunched(i, operation, correlation, of_graph=of_graph))
             else:
                 operation.call = call
                 gpu.append(operation)
@@ -182,7 +211,7 @@ class _Events:
             source=self.source,
             rank=beside.distributedInfo.rank,
             world_size=beside.distributedInfo.world_size,
-            device=next((device.name for device in beside.deviceProperties if device.name), "cuda"),
+            device=next((device.name for device in beside.deviceProperties if device.name), self._device()),
             batch_size=beside.batch_size,
             host=sorted(self._host, key=lambda event: event.start_us),
             gpu=sorted(gpu, key=lambda event: (event.start_us, event.end_us)),
@@ -197,6 +226,10 @@ class _Events:
             unanswered=self._unanswered() if stream.cut else (),
         )
 
+    def _device(self) -> str:
+        """The kind of device whose runtime was called, for a trace that names none."""
+        return _OF_DEVICE.get(max(self._runtimes, key=self._runtimes.__getitem__, default=""), "cuda")
+
     def _ran(self) -> Iterable[tuple[int, Gpu, int]]:
         return zip(self._places, self._on_gpu, self._correlations, strict=True)
 
@@ -206,9 +239,9 @@ class _Events:
         return [call.start_us for call in launches if call.correlation not in ran]
 
 
-def _unlaunched(place: int, of: Gpu, correlation: int) -> Unlaunched:
+def _unlaunched(place: int, of: Gpu, correlation: int, *, of_graph: bool) -> Unlaunched:
     stream = None if of.stream < 0 else of.stream
-    return Unlaunched(of.name, place, stream, of.start_us, of.end_us, correlation != _NONE)
+    return Unlaunched(of.name, place, stream, of.start_us, of.end_us, correlation != _NONE, of_graph)
 
 
 def _correlation(args: WireArgs) -> int:

@@ -12,8 +12,9 @@ from hocket.interop.kineto.events import ACCUMULATE, NODE_PREFIX, Gpu, HostSpan,
 from hocket.interop.kineto.tensors import dtype_name, first_tensor, item_bytes
 from hocket.text import counted
 
-_KERNEL = re.compile(r"(void )?[nr]ccl", re.IGNORECASE)
-_CALLERS = ("nccl:", "c10d::", "_c10d_functional", "gloo:", "record_param_comms")
+# NVIDIA's, AMD's and Microsoft's, Intel's, Habana's, Meta's and Huawei's.
+_KERNEL = re.compile(r"(void )?(n|r|m?s|x|one|h|m|l)?ccl", re.IGNORECASE)
+_CALLERS = ("nccl:", "xccl:", "hccl:", "mccl:", "c10d::", "_c10d_functional", "gloo:", "record_param_comms")
 _WHOLE_NUMBERS = ("int32", "int64")
 ALL_REDUCE = "all_reduce"
 _SMALL_BYTES = 10_000

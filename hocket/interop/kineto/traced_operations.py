@@ -43,7 +43,8 @@ class TracedStep:
 
     ``marks``: how many marked steps it holds, more than one where gradients are accumulated over them.
     ``missing``: how many of its operations a trace that is cut does not hold, as far as that can be told.
-    ``elapsed_s``: from the end of the step before to the end of this one, on the GPU.
+    ``from_us``, ``until_us``: the ends of the step before and of this one on the GPU, ``elapsed_s`` apart.
+    ``waited_s``: of that what operations waited for all-reduces of gradients.
     """
 
     label: str
@@ -54,8 +55,14 @@ class TracedStep:
     host: list[HostSpan] = field(default_factory=list)
     operations: list[TracedOperation] = field(default_factory=list)
     reductions: list[TracedCollective] = field(default_factory=list)
-    elapsed_s: float = 0.0
+    from_us: float = 0.0
+    until_us: float = 0.0
     waited_s: float = 0.0
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds from the end of the step before to the end of this one."""
+        return (self.until_us - self.from_us) * _MICRO
 
     def launched(self) -> list[int]:
         """Places of the operations in the order of their launch.
@@ -171,7 +178,7 @@ def _name(gpu: Gpu, chain: Sequence[HostSpan], phase: Phase, collective: TracedC
 
 def time_operations(step: TracedStep, busy_us: float) -> float:
     """Give the step's operations their durations; when the GPU has been busy until, before and after."""
-    begin_us = busy_us
+    step.from_us = busy_us
     ends = sorted((reduction.gpu.end_us, reduction.gpu.call.start_us) for reduction in step.reductions)
     for operation in step.operations:
         gpu = operation.gpu
@@ -183,5 +190,5 @@ def time_operations(step: TracedStep, busy_us: float) -> float:
         operation.duration_s = max(0.0, max(0.0, gpu.end_us - busy_us) - waited_us) * _MICRO
         step.waited_s += waited_us * _MICRO
         busy_us = max(busy_us, gpu.end_us)
-    step.elapsed_s = (busy_us - begin_us) * _MICRO
+    step.until_us = busy_us
     return busy_us

@@ -17,7 +17,7 @@ class WireArgs(msgspec.Struct, frozen=True, gc=False):
 
     Beside these: ``function_id`` of an operator; ``sequence``, which ties a forward operator to its backward
     one; of the GPU and the runtime ``correlation`` and ``stream`` (Intel's: ``queue``), ``bandwidth`` (None
-    where it was no number); of waits of a stream the last three.
+    where it was no number), ``graph_node`` if a CUDA graph launched it; of waits of a stream the last three.
     """
 
     function_id: Any = msgspec.field(name="Record function id", default=None)
@@ -30,6 +30,7 @@ class WireArgs(msgspec.Struct, frozen=True, gc=False):
     queue: Any = msgspec.field(name="sycl queue", default=None)
     copied_bytes: Any = msgspec.field(name="bytes", default=None)
     bandwidth: Any = msgspec.field(name="memory bandwidth (GB/s)", default=msgspec.UNSET)
+    graph_node: Any = msgspec.field(name="graph node id", default=None)
     collective: Any = msgspec.field(name="Collective name", default=None)
     elements: Any = msgspec.field(name="In msg nelems", default=None)
     out_elements: Any = msgspec.field(name="Out msg nelems", default=None)

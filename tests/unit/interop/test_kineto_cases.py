@@ -8,6 +8,7 @@ import pytest
 
 from hocket.errors import FormatError
 from hocket.interop.kineto.kineto_step import import_kineto
+from tests.unit.interop.test_kineto_data import counted
 
 SHARED = Path(__file__).parents[4] / "shared" / "cases" / "traces"
 WHOLE = (3, 4, 16 * 2**20)
@@ -16,7 +17,7 @@ SHARED_CASES: dict[str, tuple[int, int, int] | str] = {
     **{"manual_average": WHOLE, "accum4_step_per_microbatch": WHOLE, "bf16_hook": (3, 4, 8 * 2**20)},
     **{"ctrl_char": WHOLE, "bad_utf8": WHOLE, "inf": WHOLE, "neg_dur": WHOLE, "no_corr": WHOLE},
     "empty_pg_desc": WHOLE,
-    "horovod": r"a step holds 1 all_reduce \(of unknown size\)",
+    "horovod": r"a step holds 1 all_reduce \(of unknown size\).* thread of its own, as Horovod",
     "zero1_after": r"exchanged by reduce_scatter.* 1 reduce_scatter \(16.00 MiB.* 1 all_gather \(16.00 MiB",
     "no_accgrad": r"no AccumulateGrad; its 1 all_reduce \(16.00 MiB",
     "cuda_graph": "10 of 11 operations of a step were launched by a CUDA graph",
@@ -33,6 +34,7 @@ def test_traces_that_misled(name: str) -> None:
         assert "\n" not in str(refused.value)
         return
     graph, _ = import_kineto([path])
+    assert counted(path) == expected
     assert (graph.num_samples, graph.num_parameters, graph.parameter_bytes.sum()) == expected
 
 

@@ -36,12 +36,16 @@ from tests.unit.interop.ways import (
     cut,
     evaluated_between,
     finds_unused,
+    fsdp,
     fully_sharded,
     generative,
+    horovod_kernels,
+    hybrid_fsdp,
     in_closure,
     in_marks,
     in_turn,
     local,
+    megatron,
     micro_batches,
     mixture,
     on_host,
@@ -58,6 +62,7 @@ from tests.unit.interop.ways import (
     updated_in_hooks,
     with_small,
     zero_after,
+    zero_named,
 )
 
 Make = Callable[[], dict[str, Any]]
@@ -156,6 +161,36 @@ IMPORTED: list[tuple[str, Make, int, int, int, str]] = [
 
 REFUSED: list[tuple[str, Make, str]] = [
     (
+        "FSDP",
+        lambda: steps(Training(), fsdp),
+        r"is sharded by FSDP, .* holds 4 all_gathers \(0.06 MiB.* 4 reduce_scatters \(0.06 MiB",
+    ),
+    (
+        "FSDP in groups",
+        lambda: steps(Training(), hybrid_fsdp),
+        "carry 0.03 MiB and its 4 gradients",
+    ),
+    (
+        "FSDP, no shapes",
+        lambda: steps(Training(shapes=False), fsdp),
+        r"is sharded by FSDP, .*on one GPU; or give",
+    ),
+    (
+        "Megatron's distributed optimizer",
+        lambda: steps(Training(), megatron),
+        r"reduce_scatter, by Megatron's distributed optimizer, .*1 reduce_scatter \(0.06 MiB",
+    ),
+    (
+        "ZeroRedundancyOptimizer",
+        lambda: steps(Training(), zero_named),
+        r"beside its 2 all-reduces .*1 broadcast \(0.06 MiB.*by ZeroRedundancyOptimizer",
+    ),
+    (
+        "Horovod's kernels",
+        lambda: steps(Training(), horovod_kernels),
+        r"holds 1 all_reduce \(of unknown size\), .*\(by Horovod\)",
+    ),
+    (
         "sharded",
         lambda: steps(Training(), fully_sharded),
         "exchanged by reduce_scatter, as sharded .*4 reduce_sc",
@@ -184,7 +219,7 @@ REFUSED: list[tuple[str, Make, str]] = [
     (
         "Horovod",
         lambda: steps(Training(), bare_thread),
-        r"holds 1 all_reduce \(of unknown size\), which may exchange",
+        r"holds 1 all_reduce \(of unknown size\), which may exchange .* thread of its own, as Horovod",
     ),
     (
         "CUDA graph",
@@ -300,6 +335,15 @@ def test_it_can_be_looked_at_all_the_same(make: Make, tmp_path: Path) -> None:
     assert graph.num_parameters == 0
     assert graph.num_samples == 3
     assert any("without parameters, so that nothing can be planned: " in note for note in notes)
+
+
+@pytest.mark.parametrize("make", [row[1] for row in REFUSED], ids=[row[0] for row in REFUSED])
+def test_shapes_are_advised_only_where_they_were_not_recorded(make: Make, tmp_path: Path) -> None:
+    document = make()
+    recorded = any(e.get("args", {}).get("Input Dims") for e in document["traceEvents"])
+    with pytest.raises(FormatError) as refused:
+        imported(tmp_path, document)
+    assert not recorded or "record_shapes" not in str(refused.value)
 
 
 def test_a_closures_operations_are_those_of_its_passes(tmp_path: Path) -> None:

@@ -103,7 +103,7 @@ def test_the_network_is_written_and_used_where_none_is_given(tmp_path: Path) -> 
     paths, _ = written(job(4), tmp_path)
     step, out = tmp_path / "step.json", tmp_path / "network.json"
     ran = hocket("import", "kineto", *map(str, paths), "-o", str(step), "--network-out", str(out))
-    assert "recorded: 4 ranks, " in ran.err
+    assert "Recorded: 4 ranks, " in ran.err
     assert "; predicted for 4 ranks: " in ran.err
     assert load_network(out).allreduce is not None
     own = hocket("simulate", str(step), "--policy", "ddp", "--workers", "4", "--json")

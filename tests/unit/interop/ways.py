@@ -62,6 +62,51 @@ def fully_sharded(trace: Training) -> None:
     trace.update()
 
 
+def fsdp(trace: Training) -> None:
+    """FSDP: a layer's parameters are gathered before each of its passes, its gradient is scattered after."""
+    for i in range(len(trace.layers)):
+        begun = trace.at
+        trace.at += 1
+        trace.collective("allgather", trace.layers[i], thread=MAIN)
+        trace.host("FullyShardedDataParallel._pre_forward", begun, trace.at, cat="user_annotation")
+        trace.at += 1
+    trace.forward()
+    trace.backward(lambda t, i, _: t.collective("reduce_scatter", t.layers[i]))
+    trace.update()
+
+
+def hybrid_fsdp(trace: Training) -> None:
+    """FSDP that scatters among some ranks and all-reduces what is left among the others."""
+    trace.host("FSDP::pre_forward", trace.at, trace.at + 2, cat="user_annotation")
+    trace.at += 3
+    sharded_in_groups(trace)
+
+
+def megatron(trace: Training) -> None:
+    """Megatron's distributed optimizer: gradients are scattered, updated parameters gathered."""
+    trace.forward()
+    trace.backward()
+    trace.collective("reduce_scatter", sum(trace.layers), thread=MAIN, group="DATA_PARALLEL_GROUP_WITH_CP")
+    trace.update()
+    trace.collective("allgather", sum(trace.layers), thread=MAIN, group="DATA_PARALLEL_GROUP_WITH_CP")
+
+
+def zero_named(trace: Training) -> None:
+    """ZeroRedundancyOptimizer: ranks update a part each and broadcast it."""
+    usual(trace, DDP, "ZeroRedundancyOptimizer")
+    trace.collective("broadcast", sum(LAYERS), thread=MAIN)
+
+
+def horovod_kernels(trace: Training) -> None:
+    """Horovod: its kernel copies gradients together, and its thread all-reduces them."""
+    trace.forward()
+    trace.backward()
+    for name in ("void horovod::common::batched_memcpy_k<float>(int)", "ncclDevKernel_AllReduce(int)"):
+        trace.launch(trace.at, trace.busy, trace.busy + 300, thread=77, stream=21, name=name)
+        trace.busy += 300
+    trace.update()
+
+
 def mixture(trace: Training) -> None:
     """Experts, of which two layers are, exchange activations and keep their gradients."""
     trace.collective("all_to_all", SIDE, thread=MAIN)
