@@ -149,7 +149,7 @@ def diagnose(
 
 
 def _ranks(job: TracedJob, graph: StepGraph) -> int | None:
-    """How many trained together: of the gradients' process group, or of the job."""
+    """The number that trained together: of the gradients' process group, or of the job."""
     return job.traces[0].world_size if graph.recorded is None else graph.recorded.workers
 
 

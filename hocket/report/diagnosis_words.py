@@ -127,7 +127,7 @@ def _slow_ranks(diagnosis: Diagnosis) -> list[str]:
 
 
 def speed_up(diagnosis: Diagnosis) -> float | None:
-    """How many times as fast the best plan is as DDP's; None where nothing is planned."""
+    """The speed of the best plan over that of DDP's; None where nothing is planned."""
     if diagnosis.tuning is None:
         return None
     usual = usual_row(diagnosis.tuning.ranked)

@@ -1,6 +1,9 @@
 """What every kind of page keeps to: any width, both colour schemes, a text for each figure, the keyboard."""
 
+import json
+import tempfile
 from dataclasses import replace
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -15,12 +18,17 @@ from hocket.bench.replay.accuracy import Accuracy
 from hocket.bench.replay.accuracy_request import AccuracyRequest, Configuration
 from hocket.bench.replay.accuracy_statistics import groups_of, row_of
 from hocket.cluster.live.page_server import PageServer
+from hocket.diagnosis import diagnose
 from hocket.graph import load_step
+from hocket.interop.kineto.kineto_step import step_of
+from hocket.interop.kineto.traced_job import read_job
+from hocket.network import Network
 from hocket.network.file import NetworkFile
 from hocket.offers import Offer, TrainingJob, rent
 from hocket.report.accuracy_page import render_accuracy
 from hocket.report.cluster_page import render_cluster
 from hocket.report.comparison_page import render_comparison
+from hocket.report.diagnosis_page import render_diagnosis
 from hocket.report.live_page import render_live
 from hocket.report.prediction_page import render_prediction
 from hocket.report.result_files import ClusterEntry, TrainingEntry
@@ -28,6 +36,7 @@ from hocket.report.step_page import render
 from hocket.report.training_page import render_training
 from hocket.reproduce.papers_page import render as render_reproduction
 from tests.unit.cli.test_commands import GOLDEN
+from tests.unit.interop.kinds import Training, steps, usual
 from tests.unit.reproduce.test_output import ABOUT, made
 
 pytestmark = pytest.mark.slow
@@ -64,6 +73,20 @@ def a_rental():
     ]
     job = TrainingJob(examples=1e6, deadline_s=3e6, budget=3e4)
     return rent(replace(step, expected_error=0.2, caveat="not measured"), offers, job).plot().html
+
+
+def a_diagnosis():
+    network = Network(num_workers=2, bandwidth_bps=1e8, startup_s=1e-4)
+    with tempfile.TemporaryDirectory() as folder:
+        paths = []
+        for rank in range(2):
+            document = steps(Training(rank, layers=(400_000,) * 6), usual)
+            path = Path(folder, f"a-trace-with-a-long-name-{rank}.json")
+            path.write_text(json.dumps(document if rank else {**document, "distributedInfo": {}}))
+            paths.append(path)
+        job = read_job(paths)
+    imported = step_of(job, batch_size=None, allow_no_gradients=True)
+    return render_diagnosis(diagnose(job, imported, network, budget_s=0.1))
 
 
 def an_accuracy():
@@ -105,7 +128,7 @@ PAGES = {
     page.__name__: page
     for page in (
         *(a_step, a_cluster, a_recorded_cluster, a_prediction, an_accuracy, a_reproduction),
-        *(a_training_run, a_comparison, a_rental),
+        *(a_training_run, a_comparison, a_rental, a_diagnosis),
     )
 }
 

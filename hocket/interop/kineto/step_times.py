@@ -76,7 +76,7 @@ class OperationUse:
 
 
 def step_times(step: TracedStep) -> StepTimes:
-    """What each moment of a step was spent on."""
+    """The time of a step by what each moment was spent on."""
     begin_us, end_us = step.from_us, step.until_us
     computing = _apart(
         (operation.gpu.start_us, operation.gpu.end_us, operation.phase.name.lower())
@@ -165,7 +165,7 @@ def busy_s(step: TracedStep) -> float:
 
 
 def _names(step: TracedStep) -> dict[int, str]:
-    """What each collective is for, if that is known, else its kind; and its group."""
+    """The names of collectives, by id: what each is for, if that is known, else its kind; and its group."""
     names = {id(reduction): OF_GRADIENTS for reduction in step.reductions}
     for collective in every_collective(step):
         group = f" (group {collective.group})" if collective.group else ""

@@ -39,7 +39,7 @@ class TracedJob:
 
     @property
     def shape_of(self) -> ShapeOf:
-        """What tells an operator's first argument."""
+        """The function that tells an operator's first argument."""
         return first_tensor if self.joined is None else self.joined.shape_of
 
 
