@@ -82,7 +82,9 @@ def _tiles(found: TrainingRun, unit: TimeUnit) -> list[Tile]:
     ]
     if found.waits:
         longest = found.waits[0]
-        tiles.append(Tile("Longest wait", time_text(longest.mean_s, unit), f"of a step, for {_parameter(longest)}"))
+        tiles.append(
+            Tile("Longest wait", time_text(longest.mean_s, unit), f"of a step, for {_parameter(longest)}")
+        )
     return tiles
 
 

@@ -258,7 +258,8 @@ def what_is_parallel_already(rank: int) -> list[str]:
     hocket.distribute(later, adam(later), plan="ddp")
     fully_shard(later, mesh=mesh)
     advice = (
-        "on CPUs over gloo only, and does not support FSDP: keep FSDP and train without hocket.distribute"
+        "on CPUs over gloo only: give the model as it was before to hocket.shard, or keep FSDP and train"
+        " without Hocket"
     )
     found += refused(
         f"tensor parallelism) after hocket.distribute, which trains whole models, {advice}",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ from torch.distributed.fsdp import fully_shard
 import hocket
 from hocket.runtime.sharding.module_tree import blocks_of
 from hocket.runtime.sharding.module_units import modules_of_units
+from hocket.runtime.sharding.share_sums import of_torch, sum_shares
+from hocket.tuner.sharded_training import _UnitPlanner
 from tests.multiprocess.sharding_setups import (
     MODELS,
     PLANS,
@@ -284,3 +287,60 @@ def overlap(rank: int, world: int) -> dict[str, Any]:
         "repr": repr(model.hocket),
         "world": dist.get_world_size(),
     }
+
+
+def learned(rank: int, world: int, *, folder: str, fails: bool = False) -> dict[str, Any]:
+    """Two runs of "auto" beside torch's own sharding, by a planner that batches, or that fails."""
+    os.environ["HOCKET_CACHE"] = folder
+
+    def plans(_: Any, graph: hocket.StepGraph, network: hocket.Network, own: hocket.Plan) -> Any:
+        if fails:
+            raise hocket.HocketError("nothing can be planned today")
+        assert graph.num_parameters == sum(map(len, own.units))
+        assert network.num_workers == world
+        ahead = tuple(tuple(range(k + 1, min(k + 3, len(own.units)))) for k in range(len(own.units)))
+        here = msgspec.structs.replace(own, policy="two ahead", forward_prefetch=ahead)
+        return here, PLANS["batched"](gpt())
+
+    _UnitPlanner.plans = plans  # type: ignore[method-assign]
+    told: dict[str, Any] = {}
+    for run in ("first", "second"):
+        pair = Pair("gpt", "auto")
+        handle = pair.ours.hocket
+        begun = handle.plan.policy
+        steps = 0
+        while steps < 12:
+            pair.train(rank, 1, first=steps)
+            steps += 1
+            if steps == 3:
+                early = handle.phase
+        graph = handle.profile
+        told[run] = {
+            "policies": [begun, handle.plan.policy],
+            "next": None if handle.next_plan is None else handle.next_plan.policy,
+            "phases": [early, handle.phase],
+            "profile": None
+            if graph is None
+            else [graph.num_operations > 10, float(graph.durations_s.min()) >= 0],
+            "explain": handle.explain().splitlines(),
+            "differences": pair.differences(),
+        }
+    told["kept"] = len(list(Path(folder).rglob("*.json")))
+    return told
+
+
+def sums(rank: int, world: int) -> dict[str, int]:
+    """How many numbers are other ones than those of gloo's own reduce-scatter, by length and type."""
+    found = {}
+    generator = torch.Generator().manual_seed(rank)
+    for kind in (torch.float32, torch.bfloat16, torch.float64):
+        for share in (1, 3, 64, 1001, 700_001):  # the last in more than two segments a rank
+            numbers = torch.randn(world * share, generator=generator).to(kind)
+            theirs, ours = torch.empty(share, dtype=kind), torch.empty(share, dtype=kind)
+            reduce = of_torch("reduce_scatter_single", "reduce_scatter_tensor")
+            reduce(theirs, numbers.clone(), op=dist.ReduceOp.AVG)
+            received = torch.empty_like(numbers)
+            dist.all_to_all_single(received, numbers)
+            sum_shares(received, ours, rank, world, mean=True)
+            found[f"{share} {kind}"] = int((theirs != ours).sum())
+    return found

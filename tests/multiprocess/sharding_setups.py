@@ -119,7 +119,8 @@ class Pair:
         torch.manual_seed(0)
         ours = MODELS[kind]()
         optimizer = adamw(torchs.parameters())
-        ours, optimizer_of_ours = hocket.shard(ours, adamw, plan=PLANS[plan](ours))
+        given = PLANS[plan](ours) if plan in PLANS else plan
+        ours, optimizer_of_ours = hocket.shard(ours, adamw, plan=given)
         self.optimizers = optimizer, optimizer_of_ours
         self.plain = torchs, ours
         self.models: Any = self.plain

@@ -60,6 +60,13 @@ def test_what_reads_gradients_or_parameters_early_or_late_finds_torchs(case: str
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("world", [2, 3])
+def test_sums_of_shares_are_those_of_gloos_reduce_scatter(world: int) -> None:
+    for found in run(f"{CASES}:sums", world=world):
+        assert not any(found.values()), found
+
+
+@pytest.mark.slow
 def test_shards_inside_of_replicas_come_out_bitwise_as_torchs() -> None:
     assert run(f"{CASES}:replicas", world=4) == [[]] * 4
 
@@ -89,6 +96,33 @@ def test_a_timeline_and_a_report_tell_what_ran_beside_what() -> None:
     assert found["explain"][0].startswith("plan 'batched', settled: 3 units, 1 of them resharded")
     assert any("waiting for all-gathers" in line for line in found["explain"])
     assert found["repr"].startswith("Handle of ")
+
+
+@pytest.mark.slow
+def test_auto_learns_changes_prefetch_at_once_and_keeps_other_units_for_the_next_run(tmp_path: Path) -> None:
+    first, second = run(f"{CASES}:learned", folder=str(tmp_path))
+    for found in (first, second):
+        assert found["first"]["policies"] == ["fsdp", "two ahead"]
+        assert found["first"]["next"] == "batched"
+        assert found["first"]["phases"] == ["profiling", "settled"]
+        assert found["first"]["profile"] == [True, True]
+        assert found["second"]["policies"] == ["batched", "batched"]
+        assert found["second"]["next"] is None
+        assert found["second"]["phases"] == ["settled", "settled"]
+        assert found["first"]["differences"] == found["second"]["differences"] == []
+    assert any(line.startswith("the next run begins with 'batched'") for line in first["first"]["explain"])
+    assert any("it was planned on 20" in line for line in first["second"]["explain"])
+    assert first["kept"] == 1
+
+
+@pytest.mark.slow
+def test_where_no_plan_can_be_made_torchs_units_stay_and_why_is_said(tmp_path: Path) -> None:
+    for found in run(f"{CASES}:learned", folder=str(tmp_path), fails=True):
+        for each in (found["first"], found["second"]):
+            assert each["policies"] == ["fsdp", "fsdp"]
+            assert each["differences"] == []
+            assert any("nothing can be planned today" in line for line in each["explain"])
+        assert found["kept"] == 0
 
 
 @pytest.mark.slow

@@ -14,6 +14,7 @@ import torch
 import torch.distributed as dist
 
 KEPT_STEPS = 8
+_MOST_TRANSFERS = 20_000  # of what ends no step, as a long evaluation
 
 Transferring = Literal["gather", "reduce"]
 
@@ -46,7 +47,7 @@ class Wait(NamedTuple):
 
 @dataclass
 class Transfer:
-    """A collective of ``unit``; ``end_s``: None while it is under way."""
+    """A collective of ``unit``; ``end_s``: None while it is under way, or where that is not told."""
 
     kind: Transferring
     unit: int
@@ -100,12 +101,15 @@ class ShardEvents:
     def started(self, kind: Transferring, unit: int, size_bytes: int, work: dist.Work) -> None:
         """Note a transfer, and when ``work`` ends it."""
         transfer = Transfer(kind, unit, size_bytes, self._clock())
+        if len(self._now.transfers) >= _MOST_TRANSFERS:
+            self._now = StepEvents(transfer.begin_s)
         self._now.transfers.append(transfer)
 
         def ended(_: Any) -> None:
             transfer.end_s = self._clock()
 
-        work.get_future().add_done_callback(ended)
+        with contextlib.suppress(RuntimeError):  # torch's debugging of collectives has works without one
+            work.get_future().add_done_callback(ended)
 
     def end_step(self) -> None:
         """Note that the optimizer's step is over."""

@@ -71,7 +71,7 @@ def _busy_s(step: StepEvents) -> float:
     """Seconds in which a transfer of ``step`` is under way."""
     total, reached = 0.0, step.begin_s
     for transfer in sorted(step.transfers, key=lambda each: each.begin_s):
-        end_s = step.end_s if transfer.end_s is None else transfer.end_s
+        end_s = transfer.begin_s if transfer.end_s is None else transfer.end_s
         total += max(0.0, end_s - max(transfer.begin_s, reached))
         reached = max(reached, end_s)
     return total
@@ -101,8 +101,8 @@ _Row = tuple[int, str, Kind, float, float]
 def _transfers(step: StepEvents, names: Sequence[str]) -> Iterator[_Row]:
     for each in step.transfers:
         lane, kind = (1, "pull") if each.kind == "gather" else (2, "reduce")
-        end_s = step.end_s if each.end_s is None else each.end_s
-        yield lane, names[each.unit], kind, each.begin_s, end_s  # type: ignore[misc]
+        if each.end_s is not None:
+            yield lane, names[each.unit], kind, each.begin_s, each.end_s  # type: ignore[misc]
 
 
 def _computing(step: StepEvents, names: Sequence[str]) -> Iterator[_Row]:

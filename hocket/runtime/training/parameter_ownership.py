@@ -24,8 +24,8 @@ Parameter = torch.nn.Parameter
 _OWNERS: Any = WeakIdKeyDictionary()
 
 WHOLE_ONLY = (
-    "which trains whole models, on CPUs over gloo only, and does not support FSDP: keep FSDP and train"
-    " without hocket.distribute"
+    "which trains whole models, on CPUs over gloo only: give the model as it was before to hocket.shard, or"
+    " keep FSDP and train without Hocket"
 )
 _AGAIN = "detach the model (model.hocket.detach()) and call hocket.distribute again"
 
