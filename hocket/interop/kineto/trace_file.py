@@ -90,8 +90,10 @@ class _Beside(msgspec.Struct, frozen=True):
     batch_size: Any = None
 
 
-def read_trace(path: str | Path, *, partial: bool = False) -> Trace:
+def read_trace(path: str | Path, *, partial: bool = False, function_ids: bool = False) -> Trace:
     """Read a Kineto trace (``.json``, ``.gz`` or ``.zst``).
+
+    function_ids : keep those of operators, for a join with an ExecutionTrace.
 
     partial : a file that ends before its end is read up to its last whole event; else it is refused.
 
@@ -101,7 +103,7 @@ def read_trace(path: str | Path, *, partial: bool = False) -> Trace:
         Naming the file, the event and the rule.
     """
     source = str(path)
-    stream, events = EventStream(FilePieces(path)), _Events(source)
+    stream, events = EventStream(FilePieces(path)), _Events(source, function_ids=function_ids)
     with _without_collection():
         for first, batch in stream.batches():
             for i, event in enumerate(batch, first):
@@ -130,8 +132,9 @@ def _without_collection() -> Iterator[None]:
 class _Events:
     """The events of a trace, sorted as they come."""
 
-    def __init__(self, source: str) -> None:
+    def __init__(self, source: str, *, function_ids: bool) -> None:
         self.source = source
+        self._function_ids = function_ids
         self._left_out: Counter[str] = Counter()
         self._shared = SharedValues()
         self._host: list[HostSpan] = []
@@ -176,7 +179,8 @@ class _Events:
         else:
             marks = name.startswith((STEP_PREFIX, OPTIMIZER_PREFIX))
             annotation = marks or event.cat == "user_annotation"
-            numbers = whole(wire.sequence), whole(wire.function_id)
+            function_id = whole(wire.function_id) if self._function_ids else None
+            numbers = whole(wire.sequence), function_id
             self._host.append(
                 HostSpan(name, thread, start_us, end_us, annotation, shared.args(wire), *numbers)
             )

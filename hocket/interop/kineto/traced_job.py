@@ -56,7 +56,8 @@ def read_job(
     FormatError
         Naming the file, the event and the rule.
     """
-    traces = [read_trace(path, partial=partial) for path in paths]
+    joins = execution_trace is not None
+    traces = [read_trace(path, partial=partial, function_ids=joins) for path in paths]
     kept, notes = steps_alike(traces)
     structure, joined = kept[0][0], None
     if execution_trace is not None:

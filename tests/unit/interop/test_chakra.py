@@ -291,6 +291,9 @@ WHOLE = write_messages([GlobalMetadata(version="0.0.4"), *foreign()])
         (b"\xff", "the file ends inside of a length"),
         (b'{"traceEvents": []}', "is a Kineto trace, which hocket import kineto reads"),
         (b'{\n  "schema": "1.1.1", "nodes": []}', "goes with its Kineto trace: hocket import kineto TRACE"),
+        (b'\n {"schema": "1.1.1", "nodes": []}', "is an ExecutionTrace of PyTorch"),
+        (b'[{"ph": "X", "cat": "kernel"}]', "is JSON, no Chakra trace; hocket import kineto reads"),
+        (b"x" * 257 + b"ustar" + b"x" * 250, "is a tar archive; unpack it"),
         (write_messages([GlobalMetadata()]) + b"\x02\x08\xff", "node 0: is no message of the Chakra schema"),
         (damaged(3, data_deps=[99]), "'gemm' depends on 99, which is no node's id"),
         (damaged(0, data_deps=[7]), "the dependencies form a cycle"),
@@ -451,6 +454,36 @@ def test_collectives_that_exchange_no_gradients_stay(more: tuple[Any, ...], tmp_
 def test_collectives_that_may_exchange_them_are_refused(more: Any, message: str, tmp_path: Path) -> None:
     with pytest.raises(FormatError, match=message) as refused:
         back(write_messages([GlobalMetadata(), *data_parallel(more)]), tmp_path)
+    assert "\n" not in str(refused.value)
+
+
+def activations(*names: str) -> list[Any]:
+    """Layers one after the other, each behind an all-reduce of the activations before it."""
+    nodes: list[Any] = []
+    for i, name in enumerate(names):
+        before = [nodes[-1].id] if nodes else []
+        nodes.append(node(2 * i, name, NodeType.COMP, micros=10, data_deps=before))
+        reduced = {"comm_type": 0, "comm_size": 4096, "data_deps": [2 * i]}
+        nodes.append(node(2 * i + 1, "all reduce", NodeType.COMM_COLL, **reduced))
+    return nodes
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (("layer",) * 5, r"no parameters: 0 all-reduces .*5 other collectives .*named so \(backward"),
+        (
+            ("layer", "layer_IG"),
+            r"also sum up activations in the forward pass: 1 collective \(ALL_REDUCE, 4096",
+        ),
+        (("layer", "layer", "a_backward", "b_backward"), "also sum up activations in the forward pass"),
+    ],
+)
+def test_all_reduces_of_activations_are_no_gradients(
+    names: tuple[str, ...], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(FormatError, match=message) as refused:
+        back(write_messages([GlobalMetadata(), *activations(*names)]), tmp_path)
     assert "\n" not in str(refused.value)
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from hocket.errors import FormatError
 from hocket.interop.kineto.kineto_step import import_kineto
-from tests.unit.interop.test_kineto_data import counted
+from tests.unit.interop.test_kineto_data import REAL, counted
 
 SHARED = Path(__file__).parents[4] / "shared" / "cases" / "traces"
 WHOLE = (3, 4, 16 * 2**20)
@@ -41,3 +42,16 @@ def test_traces_that_misled(name: str) -> None:
 @pytest.mark.skipif(not SHARED.is_dir(), reason="the traces are not here")
 def test_no_trace_that_misled_is_left_out() -> None:
     assert {path.name.removesuffix(".json.gz") for path in SHARED.glob("*.gz")} == set(SHARED_CASES)
+
+
+def test_the_guide_lists_what_becomes_of_every_file() -> None:
+    """Each file's row says what the tables here say."""
+    guide = (Path(__file__).parents[3] / "docs" / "guides" / "traces.md").read_text()
+    rows = re.findall(r"^\| (\w[\w, ]*) \| ([^|]+) \|([^|]*)\|([^|]*)\|$", guide, re.MULTILINE)
+    listed = {name: row[1:] for row in rows for name in row[0].split(", ")}
+    for name, expected in (REAL | SHARED_CASES).items():
+        said = [cell.strip() for cell in listed[name]]
+        if isinstance(expected, str):
+            assert said[1:] == ["", ""], name
+        else:
+            assert said == list(map(str, expected)), name
