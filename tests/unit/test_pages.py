@@ -29,7 +29,8 @@ BLOCK = re.compile(r"^```(python|sh)([^\n]*)\n(.*?)^```", flags=re.DOTALL | re.M
 PAGES = [page for page in sorted((ROOT / "docs").rglob("*.md")) if BLOCK.search(page.read_text())]
 ALGORITHMS = [page for page in PAGES if page.parent.name == "algorithms"]
 MACHINES = ROOT / "docs" / "guides" / "machines.md"
-APART = {*ALGORITHMS, MACHINES}  # tests of their own run them
+CLUSTER = ROOT / "docs" / "guides" / "cluster.md"
+APART = {*ALGORITHMS, MACHINES, CLUSTER}  # tests of their own run them
 
 
 def run_blocks(page: Path, folder: Path) -> list[str]:
@@ -163,6 +164,30 @@ def test_two_machines_measure_train_and_keep_their_plan_as_the_guide_says(tmp_pa
     assert f"'{plan.policy}' stays: " in trained
     assert f"'{plan.policy}' stays: it was given, and no other was tried" in again
     assert re.findall(r"rate under '(.*)': [0-9.]+ steps/s\n", compared) == ["ddp", plan.policy] * 3
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_two_jobs_share_two_machines_as_the_guide_says(tmp_path: Path) -> None:
+    lab = f"shared{os.getpid()}"
+    page = tmp_path / CLUSTER.name
+    text = CLUSTER.read_text()
+    page.write_text(text.replace("--name shared", f"--name {lab}").replace("--lab shared", f"--lab {lab}"))
+    try:
+        printed = run_blocks(page, tmp_path)
+    finally:
+        if lab in names():
+            remove(lab)
+    if os.geteuid() or not shutil.which("tc"):
+        return  # what is simulated has run
+    _, jobs, third, drained = printed[-4:]
+    assert re.search(r"^\[0\] step 30: loss ", jobs, re.MULTILINE)
+    assert re.search(r"^ train +finished +40/40 .* finished, ", jobs, re.MULTILINE)
+    assert re.search(r"^ replay .* node0:0, node1:0 ", jobs, re.MULTILINE)
+    assert third.startswith("large: waits for 2 GPUs with 12 GB of memory each; 0 have it, ")
+    assert "  large: placed on node0, node1, attempt 1\n" in third
+    assert "drained: node1" in drained
+    assert (tmp_path / "shared" / "jobs" / "1" / "model.pt").exists()
 
 
 @pytest.mark.slow
