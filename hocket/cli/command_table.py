@@ -75,6 +75,7 @@ COMMANDS: dict[str, tuple[NamedCommand | CommandGroup, ...]] = {
                 NamedCommand("events", "cluster.history_commands:events"),
                 NamedCommand("cancel", "cluster.client_commands:cancel"),
                 NamedCommand("drain", "cluster.client_commands:drain"),
+                NamedCommand("salvage", "cluster.salvage_command:salvage"),
                 NamedCommand("simulate", "cluster.cluster_simulate_command:simulate"),
                 NamedCommand("generate", "cluster.job_set_commands:generate"),
                 NamedCommand("import", "cluster.job_set_commands:import_"),

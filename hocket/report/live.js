@@ -15,8 +15,13 @@
     return colour("series-" + (index % 8 + 1));
   }
 
+  /** The id of a node's GPU, or its number where it has none. */
+  function device(server, gpu) {
+    return state.devices[server]?.[gpu] ?? gpu;
+  }
+
   function cellsOf(job) {
-    const places = job.gpus.map(([server, gpu]) => state.nodes[server] + ":" + gpu).join(", ");
+    const places = job.gpus.map(([server, gpu]) => state.nodes[server] + ":" + device(server, gpu)).join(", ");
     const waited = job.waited_s ?? Math.max(0, (job.start_s ?? state.now_s) - job.arrival_s);
     return [job.id, job.stage, job.reports ? `${job.iteration}/${job.iterations}` : "\u2013", places || `(${job.wanted} wanted)`, waited.toFixed(1),
       job.jct_s === null ? "" : job.jct_s.toFixed(2), String(job.attempt), job.reason || job.why];
@@ -48,7 +53,7 @@
   /** Who had which GPU: lanes, and bars on them; jobs that share a GPU at a time lie below each other. */
   function residences(indexOf) {
     const ofGpu = state.nodes.flatMap((node, server) =>
-      Array.from({length: state.gpus_of_node[server] ?? state.gpus_per_server}, (_, gpu) => ({name: `${node} GPU ${gpu}`, key: `${server}:${gpu}`, ends: [], bars: []})));
+      Array.from({length: state.gpus_of_node[server] ?? state.gpus_per_server}, (_, gpu) => ({name: `${node} GPU ${device(server, gpu)}`, key: `${server}:${gpu}`, ends: [], bars: []})));
     const byKey = new Map(ofGpu.map((gpu) => [gpu.key, gpu]));
     const all = state.jobs.flatMap((job) => stays(job).map((stay) => ({job, ...stay}))).sort((a, b) => a.start - b.start);
     for (const {job, gpus, start, end} of all) {
@@ -92,7 +97,7 @@
     const indexOf = new Map(state.jobs.map((job, k) => [job.id, k]));
     drawBars("gpu-plot", ...residences(indexOf));
     put("gpu-plot-text", state.jobs.filter((job) => job.state === "running").slice(0, mostNamed)
-      .map((job) => `${job.id} on ${job.gpus.map(([server, gpu]) => `${state.nodes[server]} GPU ${gpu}`).join(", ")}`).join("; ") || "No job has a GPU.");
+      .map((job) => `${job.id} on ${job.gpus.map(([server, gpu]) => `${state.nodes[server]} GPU ${device(server, gpu)}`).join(", ")}`).join("; ") || "No job has a GPU.");
     const transfers = state.transfers.slice(-mostTransfers).flatMap(([job, servers, start, end]) =>
       servers.map((server) => [server, start, end ?? state.now_s, indexOf.get(job), `${job}: ${timeText((end ?? state.now_s) - start)}`]));
     const open = state.transfers.filter((transfer) => transfer[3] === null);

@@ -65,7 +65,12 @@ def _waited_s(job: JobStatus, status: Status) -> float:
 
 
 def _places(job: JobStatus, status: Status) -> str:
-    servers: dict[int, list[int]] = {}
+    servers: dict[int, list[str]] = {}
     for server, gpu in job.gpus:
-        servers.setdefault(server, []).append(gpu)
-    return ", ".join(f"{status.nodes[s]}:{'+'.join(map(str, gpus))}" for s, gpus in servers.items())
+        servers.setdefault(server, []).append(_device(server, gpu, status))
+    return ", ".join(f"{status.nodes[s]}:{'+'.join(gpus)}" for s, gpus in servers.items())
+
+
+def _device(server: int, gpu: int, status: Status) -> str:
+    ids = status.devices[server] if status.devices else ()
+    return ids[gpu] if gpu < len(ids) else str(gpu)

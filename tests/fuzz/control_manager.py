@@ -32,6 +32,7 @@ class QuietNode:
     shares_files = here = True
     address, machine = "127.0.0.1", "here"
     devices: tuple[str, ...] = ()
+    slots: int | None = None
 
     def __init__(self, name: str) -> None:
         self.name = name

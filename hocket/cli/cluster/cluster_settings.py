@@ -27,9 +27,10 @@ _OPTIONS = (
 def cluster_settings(context: typer.Context, cluster: Cluster) -> list[AnswerSetting]:
     """Placement, policy, machines, and what a transfer costs between them."""
     given: dict[str, Any] = context.params
-    settings = [
-        option_setting(context, name, given[name]) for name in _OPTIONS if given.get(name) is not None
-    ]
+    values = {name: given.get(name) for name in _OPTIONS}
+    if "gpus_per_server" in given:
+        values["gpus_per_server"] = cluster.gpus_per_server
+    settings = [option_setting(context, name, value) for name, value in values.items() if value is not None]
     if cluster.racks > 1:
         settings.append(option_setting(context, "racks", cluster.racks))
     path = given.get("network_file")
@@ -42,6 +43,8 @@ def cluster_settings(context: typer.Context, cluster: Cluster) -> list[AnswerSet
 def assumed_of_cluster(context: typer.Context, cluster: Cluster) -> dict[str, Any]:
     """Everything that was not given: options with their defaults, and what transfers cost without a file."""
     options = defaults(context)
+    if "gpus_per_server" in options:
+        options["gpus_per_server"] = cluster.gpus_per_server
     if context.params.get("network_file") is None:
         costs = (cluster.startup_s, cluster.per_byte_s, cluster.eta_s)
         options |= zip(("startup_s", "per_byte_s", "contention_per_byte_s"), costs, strict=True)

@@ -50,7 +50,7 @@ def run(
     job_set = read_live_jobs(jobs)
     began_s = time.monotonic()
     with state_folder(managing.state) as folder, open_nodes(folder, machines) as nodes:
-        cluster = machines.cluster(len(nodes))
+        cluster = machines.cluster(nodes)
         chosen = scheduling_of(scheduling, machines, seed)
         manager = make_manager(folder, cluster, nodes, chosen, managing)
 
@@ -101,6 +101,6 @@ def serve(
     Jobs go on without their manager, and the next one in the same folder goes on with them.
     """
     with open_nodes(state, machines) as nodes:
-        cluster = machines.cluster(len(nodes))
+        cluster = machines.cluster(nodes)
         manager = make_manager(state, cluster, nodes, scheduling_of(scheduling, machines, seed), managing)
         run_until_stopped(served(manager, state, managing, (), until_idle=False))

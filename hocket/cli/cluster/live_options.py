@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -14,6 +15,7 @@ from hocket.network import parse_bytes, parse_duration
 
 if TYPE_CHECKING:
     from hocket.cluster.cluster import Cluster
+    from hocket.cluster.live.nodes import Node
     from hocket.cluster.live.retention import Retention
 
 _Page = Annotated[
@@ -33,13 +35,23 @@ class _NodeCounts:
         ),
     ] = None
     gpus_per_server: Annotated[
-        int,
+        int | None,
         option(
             panel=MACHINES,
             metavar="N",
             help="GPUs of each node, or slots for processes where it has none.",
+            show_default="all that nodes have, or 1",
         ),
-    ] = 1
+    ] = None
+    gpus: Annotated[
+        str | None,
+        option(
+            panel=MACHINES,
+            metavar="IDS",
+            help="GPUs of this machine that jobs get: 0,2,5.",
+            show_default="those of CUDA_VISIBLE_DEVICES, or all",
+        ),
+    ] = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,14 +90,24 @@ class _NodePlaces:
 class NodeOptions(_NodePlaces, SharedOptions, _NodeCounts):
     """Options for the nodes of a cluster: how many, with what in them, and where they are."""
 
-    def cluster(self, servers: int) -> Cluster:
-        """The cluster of so many nodes, as the simulator has it."""
+    def share_gpus(self, nodes: Sequence[Node]) -> Sequence[Node]:
+        """``nodes``, each with its number of GPUs: as asked, else those of its machine, split evenly."""
+        from hocket.cluster.live.devices import split_evenly
+
+        if self.gpus_per_server is None:
+            for node, slots in zip(nodes, split_evenly(nodes), strict=True):
+                node.slots = slots
+        return nodes
+
+    def cluster(self, nodes: Sequence[Node]) -> Cluster:
+        """The cluster of ``nodes``, as the simulator has it: each as large as the largest of them."""
         from hocket.cluster.cluster import Cluster
 
+        largest = max(node.slots or 1 for node in nodes)
         measured = {} if self.network_file is None else measured_costs(self.network_file)
         return Cluster(
-            num_servers=servers,
-            gpus_per_server=self.gpus_per_server,
+            num_servers=len(nodes),
+            gpus_per_server=largest if self.gpus_per_server is None else self.gpus_per_server,
             gpu_memory_bytes=parse_bytes(self.memory),
             **measured,
         )

@@ -20,7 +20,7 @@ from hocket.errors import HocketError
 if TYPE_CHECKING:
     from hocket.cluster.cluster import Cluster
     from hocket.cluster.live.manager import Manager
-    from hocket.cluster.live.nodes import Node
+    from hocket.cluster.live.nodes import LocalNode, Node
     from hocket.cluster.live.runnable_jobs import LiveJob
     from hocket.cluster.live.scheduling import Scheduling
 
@@ -57,13 +57,18 @@ def open_nodes(folder: Path, machines: NodeOptions) -> Iterator[Sequence[Node]]:
                 "--lab runs processes; for Ray start a Ray node in each of the lab's, and run this in node0:"
                 f" hocket lab exec node0 --name {lab} -- hocket cluster ... --engine ray --address HOST:PORT"
             )
+        if machines.gpus is not None:
+            raise HocketError(
+                f"--gpus {machines.gpus} names GPUs of this machine, and Ray's nodes say which they have; "
+                "leave it out, or start Ray's nodes with CUDA_VISIBLE_DEVICES"
+            )
         with ray_cluster(address) as ray:
-            yield ray_nodes(ray, folder, servers)
+            yield machines.share_gpus(ray_nodes(ray, folder, servers))
         return
     if address is not None:
         raise HocketError(f"--address {address} is a Ray cluster's; give --engine ray with it")
     if lab is None:
-        yield local_nodes(folder, 1 if servers is None else servers)
+        yield _own_machine(local_nodes(folder, 1 if servers is None else servers), machines)
         return
     from hocket.lab import Lab
 
@@ -72,7 +77,17 @@ def open_nodes(folder: Path, machines: NodeOptions) -> Iterator[Sequence[Node]]:
         raise HocketError(
             f"{servers} servers, and lab '{lab}' has {len(found)} nodes; give 1 to {len(found)}"
         )
-    yield found[:servers]
+    yield _own_machine(found[:servers], machines)
+
+
+def _own_machine(nodes: Sequence[LocalNode], machines: NodeOptions) -> Sequence[Node]:
+    """``nodes`` of this machine, with the GPUs that are named for them."""
+    from hocket.cluster.live.devices import listed_devices
+
+    if machines.gpus is not None:
+        for node in nodes:
+            node.have_devices(listed_devices(machines.gpus))
+    return machines.share_gpus(nodes)
 
 
 def scheduling_of(options: SchedulingOptions, machines: NodeOptions, seed: int) -> Scheduling:

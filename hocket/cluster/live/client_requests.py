@@ -11,6 +11,7 @@ import msgspec
 from hocket.cluster.jobs import JobSet
 from hocket.cluster.live.context import ManagerContext
 from hocket.cluster.live.database import JobState, Record
+from hocket.cluster.live.devices import shared_out, slots_of
 from hocket.cluster.live.driver import Driver
 from hocket.cluster.live.job_logs import events, job_log
 from hocket.cluster.live.manager_messages import (
@@ -203,8 +204,22 @@ class Commands:
             transfers=self._transfers.spans(),
             average_jct_s=sum(times) / len(times) if times else None,
             num_finished=len(times),
+            gpus_of_node=self._gpus_of_node(),
+            devices=self._devices(),
             left_out=len(records) - len(shown),
         )
+
+    def _gpus_of_node(self) -> tuple[int, ...]:
+        """The GPUs of each node; () where all have the same number."""
+        per_server = self._context.cluster.gpus_per_server
+        found = tuple(slots_of(node, per_server) for node in self._context.nodes)
+        return () if set(found) == {per_server} else found
+
+    def _devices(self) -> tuple[tuple[str, ...], ...]:
+        """The ids of each node's GPUs; () where no node has any."""
+        context = self._context
+        found = tuple(shared_out(context.nodes, context.cluster.gpus_per_server))
+        return found if any(node.devices for node in context.nodes) else ()
 
     def _job_status(self, record: Record, reason: str) -> JobStatus:
         job, driver = record.job.id, self._context.driver
@@ -237,16 +252,22 @@ class Commands:
         return tuple(divmod(gpu, self._context.cluster.gpus_per_server) for gpu in gpus)
 
     def _waited_s(self, record: Record) -> float:
-        """Seconds that a job has waited for GPUs and the network, up to now."""
+        """Seconds that a job has waited for GPUs and the network, up to now.
+
+        A program computes as long as it likes, which is not told apart from waiting for its GPU: until now
+        alone that shows.
+        """
         job, driver, now_s = record.job.id, self._context.driver, self._context.now_s()
         until_s = record.start_s
         if until_s is None:
             until_s = record.finish_s if record.over and record.finish_s is not None else now_s
-        waited_s = max(0.0, until_s - record.arrival_s) + record.parts[1] + record.parts[3]
+        waited_s = max(0.0, until_s - record.arrival_s) + record.parts[3]
+        waited_s += record.parts[1] if record.job.is_traffic else 0.0
         progress = None if record.over else driver.progress_of.get(job)
         if progress is not None and progress.reported:
             parts = driver.parts(progress)
-            waited_s += parts.gpu_wait_s + parts.network_wait_s + driver.waits_now_s(job, now_s)
+            waited_s += parts.network_wait_s + driver.waits_now_s(job, now_s)
+            waited_s += parts.gpu_wait_s if record.job.is_traffic else 0.0
         return waited_s
 
 

@@ -21,6 +21,7 @@ from hocket.errors import HocketError
 JobState = Literal["queued", "running", "finished", "failed", "cancelled"]
 OVER: tuple[JobState, ...] = ("finished", "failed", "cancelled")
 
+FILE = "cluster.sqlite"
 _FORMAT = "hocket.cluster/1"
 _TABLES = """
 create table if not exists settings (name text primary key, value text not null) strict;
@@ -46,6 +47,7 @@ _COLUMNS = (
 )
 MOST_TRIED = 20
 _MOST_EVENTS = 100_000
+_CHECK = "pragma quick_check(1)"
 _PAGE_BYTES = 4096
 _RESERVE_PAGES = 1024
 """Room in the file for changes to come, so that they need no disk: as much as its log takes, too."""
@@ -105,15 +107,8 @@ class Database:
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._lock = os.open(folder / "manager.lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(self._lock)
-            raise HocketError(
-                f"{folder}: another manager runs this cluster; end it, or choose a folder"
-            ) from None
-        path = folder / "cluster.sqlite"
+        self._lock = _lock(folder)
+        path = folder / FILE
         try:
             # Users who may not read the token need not read what jobs run either.
             os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
@@ -121,7 +116,7 @@ class Database:
             self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
             # Everything that was answered is on disk.
             self._connection.executescript("pragma journal_mode = wal; pragma synchronous = full;" + _TABLES)
-            (found,) = self._connection.execute("pragma quick_check(1)").fetchone()
+            (found,) = self._connection.execute(_CHECK).fetchone()
             if found != "ok":
                 raise sqlite3.DatabaseError(found)
             there = {row[1] for row in self._connection.execute("pragma table_info(jobs)")}
@@ -130,10 +125,29 @@ class Database:
                     self._connection.execute(f"alter table jobs add column {column} {kind}")
         except sqlite3.DatabaseError as error:
             os.close(self._lock)
-            raise HocketError(f"{path}: is no database of a cluster, or damaged: {error}") from None
+            raise HocketError(
+                f"{path}: is no database of a cluster, or damaged: {error}; "
+                f"hocket cluster salvage {folder} says what runs, and takes over what can be read"
+            ) from None
         self._notes: list[tuple[float, str | None, str]] = []
         self._scarce = False
         self.keep_reserve()
+
+    @staticmethod
+    @contextmanager
+    def locked(folder: Path) -> Iterator[None]:
+        """Keep managers from a cluster meanwhile; HocketError where one runs it."""
+        lock = _lock(folder)
+        try:
+            yield
+        finally:
+            os.close(lock)
+
+    def restore(self, settings: Mapping[str, str], records: Sequence[Record]) -> None:
+        """Take the settings and jobs of another database into this one, which is empty."""
+        with self._together():
+            self._connection.executemany("insert into settings values (?, ?)", settings.items())
+        self.add(records)
 
     def close(self) -> None:
         """Let another manager have it."""
@@ -284,6 +298,32 @@ class Database:
             (number, job, job, most),
         )
         return list(rows)
+
+
+def _lock(folder: Path) -> int:
+    lock = os.open(folder / "manager.lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        raise HocketError(
+            f"{folder}: another manager runs this cluster; end it, or choose a folder"
+        ) from None
+    return lock
+
+
+def whole(connection: sqlite3.Connection) -> bool:
+    """Tell whether a cluster's database is whole, as far as a quick look tells."""
+    try:
+        return bool(connection.execute(_CHECK).fetchone() == ("ok",))
+    except sqlite3.DatabaseError:
+        return False
+
+
+def read_record(connection: sqlite3.Connection, number: int) -> Record | None:
+    """The job of a number; sqlite3.DatabaseError or ValueError where that cannot be read."""
+    row = connection.execute(f"select {_COLUMNS} from jobs where number = ?", (number,)).fetchone()
+    return None if row is None else _record(row)
 
 
 def _row(record: Record) -> tuple[Any, ...]:

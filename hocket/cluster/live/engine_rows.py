@@ -28,6 +28,8 @@ from hocket.cluster.engine.state import EngineState, make_state
 from hocket.cluster.jobs import Job, JobSet
 from hocket.cluster.live.scheduling import Scheduling
 from hocket.cluster.live.state_migration import carry, count_room
+from hocket.errors import HocketError
+from hocket.text import counted, scaled_text
 
 TICK_S = 1e-9
 EXCLUDED = 2**61
@@ -114,6 +116,14 @@ class EngineRows:
     def check(self, job: Job) -> None:
         """Refuse what can never be placed or counted; raises HocketError."""
         self._make_state([job])
+        has = self.cluster.gpu_memory_bytes - self._lacking
+        if (fits := int((has >= job.memory_bytes).sum())) < job.gpus:
+            there = int((self._lacking < EXCLUDED).sum())
+            raise HocketError(
+                f"job '{job.id}' needs {counted(job.gpus, 'GPU')} with {scaled_text(job.memory_bytes, 'B')}"
+                f" of memory each, and of the cluster's {there} {fits} can have it: it can never be placed;"
+                " give it fewer GPUs or less memory_bytes"
+            )
 
     def add(
         self,

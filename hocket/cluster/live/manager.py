@@ -18,17 +18,21 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from hocket.cluster.cluster import Cluster
 from hocket.cluster.live.attempts import Attempts
 from hocket.cluster.live.client_requests import Commands
 from hocket.cluster.live.context import ManagerContext, RunningAttempt
 from hocket.cluster.live.database import Database, Record
-from hocket.cluster.live.devices import shared_out
+from hocket.cluster.live.devices import lacking_bytes, shared_out
 from hocket.cluster.live.driver import Driver
+from hocket.cluster.live.engine_rows import EXCLUDED
 from hocket.cluster.live.gatekeeper import Gatekeeper
 from hocket.cluster.live.manager_messages import Status
 from hocket.cluster.live.manager_server import ManagerServer
 from hocket.cluster.live.nodes import Node, check_reachable
+from hocket.cluster.live.nvml import gpu_memory
 from hocket.cluster.live.retention import Retention
 from hocket.cluster.live.runnable_jobs import LiveJob
 from hocket.cluster.live.scheduling import Scheduling
@@ -77,6 +81,10 @@ class Manager:
         self._context = ManagerContext(
             folder, cluster, nodes, driver, self._database, epoch_s=epoch_s, decide=self._decide
         )
+        running = any(record.state == "running" for record in self._context.records.values())
+        memory = gpu_memory(free=not running)  # ours are not to count as others'
+        lacking = lacking_bytes(nodes, cluster.gpus_per_server, cluster.gpu_memory_bytes, memory)
+        driver.set_lacking(np.array([EXCLUDED if lack is None else lack for lack in lacking], np.int64))
         self._transfers = TransferLog()
         self._gatekeeper = Gatekeeper(self._context, credentials.secret)
         self._attempts = Attempts(

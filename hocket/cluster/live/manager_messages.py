@@ -112,7 +112,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
 
     ``drained``, ``silent``: nodes that get no job, since a command said so and since they do not answer.
     ``num_finished``: jobs that have finished; ``left_out``: jobs that are not listed, as they were over long
-    ago. ``gpus_of_node``: GPUs of each node, where they differ.
+    ago. ``gpus_of_node``: GPUs of each node, where they differ; ``devices``: their ids, where nodes have any.
     """
 
     now_s: float
@@ -128,6 +128,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     num_finished: int | None = None
     left_out: int = 0
     gpus_of_node: tuple[int, ...] = ()
+    devices: tuple[tuple[str, ...], ...] = ()
 
 
 class JobLog(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,13 +7,12 @@ import errno
 import functools
 import ipaddress
 import os
-import platform
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from hocket.cluster.live.devices import visible_devices
+from hocket.cluster.live.devices import BY_BUS, this_machine, visible_devices
 from hocket.cluster.live.manager_address import TOKEN_VARIABLE
 from hocket.errors import HocketError
 from hocket.lab import Lab
@@ -41,9 +40,6 @@ The mode goes with the token: a Ray that a job starts for itself would ask for o
 """
 
 
-_BOOT = "/proc/sys/kernel/random/boot_id"
-
-
 class NodeError(Exception):
     """A node that is gone, or cannot do what it was asked."""
 
@@ -67,7 +63,8 @@ class Node(Protocol):
     ``name`` as users call it; ``address`` where its ranks are reached, "" while that is not known; ``python``
     the interpreter there. ``shares_files``: whether it has this machine's files, ``here``: whether it is this
     machine, or a part of it, so that sockets are among them. ``machine``: which one it is on; ``devices``:
-    the GPUs that this leaves to us, None where none is seen.
+    the GPUs that this leaves to us, None where none is seen; ``slots``: how many of them it is to have, None:
+    as many as every node of the cluster.
     """
 
     name: str
@@ -77,6 +74,7 @@ class Node(Protocol):
     here: bool
     machine: str
     devices: tuple[str, ...] | None
+    slots: int | None
 
     async def free_port(self) -> int:
         """A port that nobody listens at."""
@@ -127,11 +125,17 @@ class LocalNode:
         self.name = name
         self._place = place
         self.machine, self.devices = this_machine(), visible_devices(os.environ)
+        self.slots: int | None = None
+        self._numbers_by_bus = False
         self.address = "127.0.0.1" if place is None else place.address
         wrap: Wrap | None = None
         if lab is not None and place is not None:
             wrap = functools.partial(_inside, lab, place)
         self._ranks = Ranks(folder, WITHHELD, wrap)
+
+    def have_devices(self, devices: tuple[str, ...]) -> None:
+        """Take these GPUs of the machine for all, whatever this process's environment says."""
+        self.devices, self._numbers_by_bus = devices, True
 
     async def free_port(self) -> int:
         """A port that nobody listens at."""
@@ -154,6 +158,8 @@ class LocalNode:
         """Start a rank; nothing happens where it was started before."""
         if self._place is None:
             environment = {"GLOO_SOCKET_IFNAME": "lo", **environment}
+        if self._numbers_by_bus:
+            environment = {**environment, **BY_BUS}
         try:
             self._ranks.start(key, command, environment, folder)
         except OSError as error:
@@ -189,16 +195,6 @@ class LocalNode:
     async def text(self, path: str) -> str:
         """The content of a small file there, "" where there is none."""
         return text_of(path)
-
-
-def boot_of_machine() -> str:
-    """The id of this machine's boot, which its containers share."""
-    return text_of(_BOOT).strip() or platform.node()
-
-
-def this_machine() -> str:
-    """A name of this machine that no other one has; a container with a host name of its own is a machine."""
-    return f"{boot_of_machine()}/{platform.node()}"
 
 
 def text_of(path: str) -> str:
@@ -237,11 +233,11 @@ def _inside(
     return command, told
 
 
-def local_nodes(folder: Path, count: int) -> list[Node]:
+def local_nodes(folder: Path, count: int) -> list[LocalNode]:
     """So many nodes on this machine, which share it."""
     return [LocalNode(f"node{k}", folder / f"node{k}") for k in range(count)]
 
 
-def lab_nodes(folder: Path, lab: Lab) -> list[Node]:
+def lab_nodes(folder: Path, lab: Lab) -> list[LocalNode]:
     """The nodes of a lab."""
     return [LocalNode(place.name, folder / place.name, lab, place) for place in lab.nodes]

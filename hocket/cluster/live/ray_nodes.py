@@ -18,15 +18,13 @@ from typing import Any
 
 import msgspec
 
-from hocket.cluster.live.devices import visible_devices
+from hocket.cluster.live.devices import boot_of_machine, this_machine, visible_devices
 from hocket.cluster.live.nodes import (
     WITHHELD,
     AbsentError,
     Node,
     NodeError,
-    boot_of_machine,
     text_of,
-    this_machine,
 )
 from hocket.document import convert_document, read_document, write_json
 from hocket.errors import HocketError
@@ -115,6 +113,7 @@ class RayNode:
         self.shares_files, self.here = True, False
         self.machine = name
         self.devices: tuple[str, ...] | None = None
+        self.slots: int | None = None
         self._ray, self._host, self._ranks_folder, self._token = ray, machine, ranks_folder, token
         self._actor: Any = None
         self._reaching = asyncio.Lock()

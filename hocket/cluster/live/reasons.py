@@ -9,6 +9,7 @@ import numpy as np
 from hocket.cluster.engine.records import COMPUTING, READY, SUBMITTED, TRANSFERRING, Ints
 from hocket.cluster.live.context import ManagerContext, RunningAttempt
 from hocket.cluster.live.database import Record
+from hocket.cluster.live.devices import shared_out
 from hocket.cluster.live.engine_rows import EXCLUDED, JobProgress
 from hocket.text import counted, duration_text, listed, scaled_text
 
@@ -167,7 +168,9 @@ class Reasons:
 
     def _gpu(self, gpu: int) -> str:
         server, slot = divmod(gpu, self._context.cluster.gpus_per_server)
-        return f"{self._context.nodes[server].name} GPU {slot}"
+        node = self._context.nodes[server]
+        ids = shared_out(self._context.nodes, self._context.cluster.gpus_per_server)[server]
+        return f"{node.name} GPU {ids[slot] if node.devices and slot < len(ids) else slot}"
 
     def _nodes_of(self, gpus: Ints) -> str:
         servers = np.unique(gpus // self._context.cluster.gpus_per_server)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import types
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,8 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hocket.cluster.live.devices import shared_out, visible_devices
-from hocket.cluster.live.nodes import local_nodes
+from hocket.cluster.live.devices import listed_devices, shared_out, split_evenly, visible_devices
+from hocket.cluster.live.manager_messages import AskWhy, Drain, Submit
+from hocket.cluster.live.nodes import LocalNode, local_nodes
+from hocket.cluster.live.nvml import gpu_memory
 from hocket.errors import HocketError
 from tests.unit.cluster.live.clusters import live_job, running
 
@@ -22,6 +26,7 @@ class Node:
     name: str
     machine: str = "red"
     devices: tuple[str, ...] | None = None
+    slots: int | None = None
 
 
 @pytest.mark.parametrize(
@@ -124,3 +129,108 @@ def test_running_jobs_keep_the_gpus_that_they_have(tmp_path: Path, monkeypatch: 
         pass
     with running(tmp_path, servers=1, nodes=nodes, until_idle=False) as cluster:  # as it was
         assert cluster.status().jobs[0].state == "running"
+
+
+def named(folder: Path, count: int, gpus: str) -> list[LocalNode]:
+    """The nodes of ``--servers COUNT --gpus GPUS``."""
+    nodes = local_nodes(folder, count)
+    for node in nodes:
+        node.have_devices(listed_devices(gpus))
+    for node, slots in zip(nodes, split_evenly(nodes), strict=True):
+        node.slots = slots
+    return nodes
+
+
+def test_jobs_of_two_managers_on_one_machine_see_exactly_their_own_gpus(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6,7")  # the managers' own, which decides nothing here
+    show = (
+        "sh",
+        "-c",
+        "echo $CUDA_VISIBLE_DEVICES $CUDA_DEVICE_ORDER $LOCAL_RANK > $HOCKET_CHECKPOINT/$RANK; sleep 2",
+    )
+    first = [live_job(name, gpus=k, command=show, memory_bytes=10.0) for name, k in (("a", 2), ("b", 1))]
+    second = [live_job(name, command=show, memory_bytes=10.0) for name in "cd"]
+    red, blue = tmp_path / "red", tmp_path / "blue"
+    with (
+        running(red, first, nodes=named(red, 1, "0,2,5"), gpus=3) as one,
+        running(blue, second, nodes=named(blue, 2, "1,GPU-7a"), gpus=1) as two,
+    ):
+        status = two.until(lambda s: all(job.gpus for job in s.jobs))
+        assert status.devices == (("1",), ("GPU-7a",))
+        for cluster in (one, two):
+            assert {record.state for record in cluster.join().values()} == {"finished"}
+    seen = {path: path.read_text().split() for path in tmp_path.glob("*/jobs/*/*")}
+    assert {line[1] for line in seen.values()} == {"PCI_BUS_ID"}
+    of_job = {(path.parts[-4], path.parts[-2]): line[0] for path, line in seen.items()}
+    assert sorted(",".join(of_job["red", number] for number in "12").split(",")) == ["0", "2", "5"]
+    assert len(of_job["red", "1"].split(",")) == 2
+    assert sorted(of_job["blue", number] for number in "12") == ["1", "GPU-7a"]
+    assert {line[2] for path, line in seen.items() if path.name == "1"} == {"1"}
+
+
+def test_nodes_of_unequal_size_get_what_they_have(tmp_path: Path) -> None:
+    show = ("sh", "-c", "echo $CUDA_VISIBLE_DEVICES > $HOCKET_CHECKPOINT/gpus")
+    jobs = [live_job("all", gpus=3, command=show, memory_bytes=10.0)]
+    with running(tmp_path, jobs, nodes=named(tmp_path, 2, "0,2,5"), gpus=2, until_idle=False) as cluster:
+        status = cluster.until(lambda s: s.jobs[0].state == "finished")
+        assert status.gpus_of_node == (2, 1)
+        assert sorted(status.jobs[0].gpus) == [(0, 0), (0, 1), (1, 0)]
+        assert (tmp_path / "jobs" / "1" / "gpus").read_text() in ("0,2\n", "5\n")
+        with pytest.raises(HocketError, match=r"needs 4 GPUs .* and of the cluster's 3 3 can have it"):
+            cluster.ask(Submit((live_job("more", gpus=4),)))
+        cluster.ask(Drain("node0", True))
+        cluster.ask(Submit((live_job("wide", gpus=2),)))
+        (line,) = cluster.ask(AskWhy("wide")).notes
+        assert line == "wide: waits for 2 GPUs; 1 is free on node1; node0 is drained"
+
+
+def test_gpus_are_named_as_they_can_be() -> None:
+    assert listed_devices("0, 2,5") == ("0", "2", "5")
+    assert listed_devices("GPU-7a1b-3") == ("GPU-7a1b-3",)
+    for text, said in (("0,,1", "'' is no GPU"), ("0,-1", "'-1' is no GPU"), ("1,1", "1 is there twice")):
+        with pytest.raises(HocketError, match=said):
+            listed_devices(text)
+
+
+def test_a_machines_gpus_are_split_evenly() -> None:
+    assert split_evenly([Node("a", devices=("0", "2", "5")), Node("b", devices=("0", "2", "5"))]) == [2, 1]
+    assert split_evenly([Node("a"), Node("b", "blue", ("0", "1"))]) == [1, 2]
+    with pytest.raises(
+        HocketError, match=r"1 GPU \(3\) for 2 nodes on one machine; give at most --servers 1"
+    ):
+        split_evenly([Node(name, devices=("3",)) for name in "ab"])
+
+
+class FakeNvml(types.ModuleType):
+    """NVIDIA's library with two GPUs, of 16 and 40 bytes, of which 12 and 39 are free."""
+
+    NVMLError = RuntimeError
+
+    def __init__(self) -> None:
+        super().__init__("pynvml")
+        self.nvmlInit = self.nvmlShutdown = lambda: None
+        self.nvmlDeviceGetCount = lambda: 2
+        self.nvmlDeviceGetHandleByIndex = lambda number: number
+        self.nvmlDeviceGetUUID = lambda number: f"GPU-{number}"
+        self.nvmlDeviceGetMemoryInfo = lambda number: types.SimpleNamespace(
+            total=(16, 40)[number], free=(12, 39)[number]
+        )
+
+
+def test_jobs_get_the_memory_that_gpus_have_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml())
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert gpu_memory(free=False) == {"0": 16, "GPU-0": 16, "1": 40, "GPU-1": 40}
+    show = ("sh", "-c", "echo $CUDA_VISIBLE_DEVICES > $HOCKET_CHECKPOINT/gpus")
+    job = live_job("a", command=show, memory_bytes=14.0)
+    nodes = local_nodes(tmp_path, 1)
+    assert nodes[0].devices == ("0", "1")
+    with running(tmp_path, [job], nodes=nodes, gpus=2, memory=20.0, until_idle=False) as cluster:
+        cluster.until(lambda s: s.jobs[0].state == "finished")
+        assert shown(tmp_path, 1) == "1"
+        with pytest.raises(
+            HocketError, match="needs 2 GPUs with 14 B of memory each, and of the cluster's 2 1"
+        ):
+            cluster.ask(Submit((live_job("b", gpus=2, memory_bytes=14.0),)))
