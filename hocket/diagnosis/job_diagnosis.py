@@ -25,7 +25,8 @@ from hocket.tuner import Tuning, tune
 HALF = 0.5
 """The efficiency at which half of a step is spent on something else than computing."""
 _HARDLY = 0.1  # computing of a step, below which more ranks are not told of
-_MOST_RANKS = 4096
+# Beyond so many times the recorded ranks nothing is said.
+_MOST_TIMES, _MOST_RANKS = 64, 4096
 _ITERATIONS, _STEPS, _SKIP = 10, 60, 10
 
 Progress = Callable[[str, float, float], None]
@@ -85,6 +86,12 @@ class Diagnosis:
     check: RecordedCheck | None = None
     tuning: Tuning | None = None
     scaling: tuple[Prediction, ...] = ()
+
+    @property
+    def lacks_startup(self) -> bool:
+        """Tell whether all-reduces of one size alone were recorded: starting one costs nothing here."""
+        reduction = None if self.network is None else self.network.reduction
+        return reduction is not None and reduction.a_s == 0
 
     @property
     def half_at(self) -> Prediction | None:
@@ -156,6 +163,6 @@ def _ranks(job: TracedJob, graph: StepGraph) -> int | None:
 def _more_ranks(ranks: int) -> list[int]:
     """As many ranks, and twice as many each time."""
     found = [ranks]
-    while 2 * found[-1] <= max(_MOST_RANKS, ranks):
+    while 2 * found[-1] <= min(_MOST_TIMES * ranks, max(_MOST_RANKS, ranks)):
         found.append(2 * found[-1])
     return found

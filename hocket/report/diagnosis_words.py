@@ -40,7 +40,8 @@ def answers(diagnosis: Diagnosis) -> list[str]:
     tuning, network = diagnosis.tuning, diagnosis.network
     if tuning is not None and network is not None:
         where = on_workers(tuning.best, scaled_text(network.bandwidth_bps, "bit/s"))
-        found.append(capitalized(ranking_verdict(tuning.ranked, where, tuning.alike_s)))
+        verdict = capitalized(ranking_verdict(tuning.ranked, where, tuning.alike_s))
+        found.append(f"{verdict}; the bound is {duration_text(tuning.best.bound_s)}")
         found += [capitalized(_scaling(diagnosis))] if diagnosis.scaling else [_MISSED]
         if diagnosis.check is not None:
             found.append(capitalized(diagnosis.check.line))
@@ -55,7 +56,23 @@ def answers(diagnosis: Diagnosis) -> list[str]:
 
 
 def _scaling(diagnosis: Diagnosis) -> str:
-    """The number of ranks at which half of a step is no computing."""
+    """The number of ranks at which half of a step is no computing, and what that takes for granted."""
+    return f"{_course(diagnosis)}; {_granted(diagnosis)}"
+
+
+def _granted(diagnosis: Diagnosis) -> str:
+    """What a prediction of more ranks takes for granted."""
+    network = diagnosis.network
+    of = "this network"
+    if network is not None and network.reduction is not None:
+        of = f"links like those between the {network.reduction.workers} recorded ranks"
+    said = f"for equally fast ranks on {of}"
+    if diagnosis.lacks_startup:
+        said += ", whose all-reduces have one size, so that what starting one costs is left out"
+    return said
+
+
+def _course(diagnosis: Diagnosis) -> str:
     rows, half = diagnosis.scaling, diagnosis.half_at
     if half is None:
         last = rows[-1]

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 SHARED = Path(__file__).parents[3] / "shared"
-_MOST = 1500  # events, nodes or messages of a real trace
+_MOST = 400  # events, nodes or messages of a real trace
 
 
 def kineto_seeds() -> tuple[bytes, ...]:
