@@ -73,7 +73,9 @@ class _Reader:
     """Reads what the ranks of a job print, each from where it was left; the next attempt follows on one."""
 
     def __init__(self, state: Path | None, job: str, attempt: int | None) -> None:
-        self._state, self._job, self._wanted = state, job, attempt
+        from hocket.cluster.live.manager_address import ManagerLine, contact_of
+
+        self._manager, self._job, self._wanted = ManagerLine(contact_of(state)), job, attempt
         self._positions: dict[int, tuple[int, LogPosition]] = {}
         self._rest: dict[int, str] = {}
         self._done: set[int] = set()
@@ -91,7 +93,7 @@ class _Reader:
         from hocket.launch.rank_logs import LogPosition
 
         attempt, position = self._positions.get(rank, (self._wanted, LogPosition()))
-        found = ask(self._state, AskLog(self._job, rank, attempt, position)).log
+        found = self._manager.ask(AskLog(self._job, rank, attempt, position)).log
         assert found is not None
         self.reason = found.reason
         return found
@@ -129,7 +131,7 @@ class _Reader:
     def _newest(self, rank: int) -> int:
         from hocket.cluster.live.manager_messages import AskLog
 
-        found = ask(self._state, AskLog(self._job, rank)).log
+        found = self._manager.ask(AskLog(self._job, rank)).log
         assert found is not None
         return found.attempt
 

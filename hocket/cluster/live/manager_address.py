@@ -10,7 +10,7 @@ import msgspec
 from hocket.cluster.live.manager_messages import MOST_BYTES, FromClient, ManagerAnswer
 from hocket.document import convert_document, read_document
 from hocket.errors import HocketError
-from hocket.launch.control import Guest, NobodyError, TransportError, connect
+from hocket.launch.control import Connection, Guest, NobodyError, TransportError, connect
 from hocket.launch.credentials import Credentials, credentials_of
 
 ADDRESS_VARIABLE = "HOCKET_CLUSTER"
@@ -67,34 +67,68 @@ def checked_token(token: str, source: str) -> Credentials:
     return credentials_of(token, source, "copy what is in the file 'token' of the manager's --state FOLDER")
 
 
-def ask_manager(contact: Contact, request: FromClient) -> ManagerAnswer:
-    """The manager's answer.
+class ManagerLine:
+    """A connection with a manager for several requests; one that was lost between two is made anew."""
 
-    Raises
-    ------
-    HocketError
-        When it cannot be reached, or refuses, and for a request that is longer than it takes.
-    """
-    size = len(msgspec.json.encode(request))
-    if size > MOST_BYTES:
-        raise HocketError(
-            f"a request of {size} bytes; a manager takes {MOST_BYTES}: submit fewer jobs at once"
-        )
-    credentials = checked_token(contact.token, "the cluster's contact")
-    try:
-        connection = connect(contact.address, credentials, Guest("client", 0, ""), _CONNECT_S)
+    def __init__(self, contact: Contact) -> None:
+        self._contact = contact
+        self._connection: Connection | None = None
+
+    def ask(self, request: FromClient) -> ManagerAnswer:
+        """The manager's answer.
+
+        Raises
+        ------
+        HocketError
+            When it cannot be reached, or refuses, and for a request that is longer than it takes.
+        """
+        size = len(msgspec.json.encode(request))
+        if size > MOST_BYTES:
+            raise HocketError(
+                f"a request of {size} bytes; a manager takes {MOST_BYTES}: submit fewer jobs at once"
+            )
         try:
-            connection.set_timeout(_ANSWER_S)
-            connection.send(request)
-            answer: ManagerAnswer = connection.receive(ManagerAnswer)
-        finally:
-            connection.close()
-    except NobodyError as error:
-        raise HocketError(
-            f"the cluster's manager: {error}; start it again (hocket cluster serve): it goes on with its jobs"
-        ) from None
-    except TransportError as error:
-        raise HocketError(f"the cluster's manager at {contact.address}: {error}") from None
-    if answer.refused:
-        raise HocketError(answer.refused)
-    return answer
+            answer = self._exchange(request)
+        except NobodyError as error:
+            raise HocketError(
+                f"the cluster's manager: {error}; start it again (hocket cluster serve): it goes on with its"
+                " jobs"
+            ) from None
+        except TransportError as error:
+            raise HocketError(f"the cluster's manager at {self._contact.address}: {error}") from None
+        if answer.refused:
+            raise HocketError(answer.refused)
+        return answer
+
+    def _exchange(self, request: FromClient) -> ManagerAnswer:
+        fresh = self._connection is None
+        if self._connection is None:
+            credentials = checked_token(self._contact.token, "the cluster's contact")
+            self._connection = connect(self._contact.address, credentials, Guest("client", 0, ""), _CONNECT_S)
+        try:
+            self._connection.set_timeout(_ANSWER_S)
+            self._connection.send(request)
+            answer: ManagerAnswer = self._connection.receive(ManagerAnswer)
+        except TransportError:
+            self.close()
+            if fresh:
+                raise
+            return self._exchange(
+                request
+            )  # it was let go since the last request, or the manager is another one
+        return answer
+
+    def close(self) -> None:
+        """End the connection."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+def ask_manager(contact: Contact, request: FromClient) -> ManagerAnswer:
+    """The manager's answer to one request; raises as :meth:`ManagerLine.ask` does."""
+    line = ManagerLine(contact)
+    try:
+        return line.ask(request)
+    finally:
+        line.close()

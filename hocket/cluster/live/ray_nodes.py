@@ -135,7 +135,8 @@ class RayNode:
         self.address, self.python = str(found["NodeManagerAddress"]), theirs.python
         self.shares_files = theirs.file_digest == ours.file_digest
         self.here = self.shares_files and theirs.boot == ours.boot
-        self.machine, self.devices = theirs.name, theirs.devices
+        self.machine = theirs.name
+        self.devices = devices_of(theirs.devices, found.get("Resources", {}).get("GPU"))
         self._actor = actor
 
     async def free_port(self) -> int:
@@ -197,6 +198,16 @@ class RayNode:
                 raise NodeError(said) from None
             self._actor = None  # its machine may come back as another node of Ray's
             raise AbsentError(said) from None
+
+
+def devices_of(seen: tuple[str, ...] | None, of_ray: float | None) -> tuple[str, ...] | None:
+    """The GPUs of a machine of Ray's: of those that are seen as many as Ray has, which may be fewer.
+
+    ``of_ray``: None where it has none, or knows nothing of them; where none is seen, numbers stand for Ray's.
+    """
+    if of_ray is None:
+        return seen
+    return tuple(map(str, range(int(of_ray)))) if seen is None else seen[: int(of_ray)]
 
 
 def machine_seeing(path: str) -> ActorMachine:

@@ -134,3 +134,26 @@ def test_a_machine_with_other_files_is_known_by_them(tmp_path: Path, monkeypatch
     monkeypatch.setattr(RankActor, "machine", lambda self, path: machine_of(self, str(theirs)))
     (node,) = ray_nodes(FakeRay(machine("red", "10.0.0.1", FIRST)), tmp_path, None)
     assert (node.shares_files, node.here) == (False, False)
+
+
+@pytest.mark.parametrize(
+    ("seen", "of_ray", "expected"),
+    [
+        (("4", "5", "6"), 2.0, ("4", "5")),  # ray start --num-gpus 2
+        (("4", "5"), None, ("4", "5")),
+        (("4", "5"), 2.0, ("4", "5")),
+        (None, 2.0, ("0", "1")),
+        (None, None, None),
+        ((), 2.0, ()),
+    ],
+)
+def test_a_node_has_the_gpus_that_ray_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seen: Any, of_ray: Any, expected: Any
+) -> None:
+    (tmp_path / "token").write_text("a token of this cluster")
+    monkeypatch.setattr("hocket.cluster.live.ray_nodes.visible_devices", lambda _: seen)
+    found = machine("red", "10.0.0.1", FIRST)
+    if of_ray is not None:
+        found["Resources"] = {"CPU": 4.0, "GPU": of_ray}
+    (node,) = ray_nodes(FakeRay(found), tmp_path, None)
+    assert node.devices == expected
