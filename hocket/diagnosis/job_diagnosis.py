@@ -17,6 +17,7 @@ from hocket.interop.kineto.step_times import (
     operation_uses,
 )
 from hocket.interop.kineto.traced_job import TracedJob
+from hocket.interop.kineto.traced_operations import UNMARKED
 from hocket.network import Network
 from hocket.predictor import Prediction, predict
 from hocket.predictor.recorded_check import RecordedCheck, check_recorded
@@ -57,6 +58,8 @@ class Diagnosis:
         The step, without parameters if nothing can be planned, and what was assumed of it.
     ranks
         How many trained together; None where no trace says it.
+    whole_trace
+        Whether nothing says where a step ends, and all of the trace counts as one.
     per_rank, times
         The time of a step of each traced rank, and the mean of all.
     collectives, operations
@@ -77,6 +80,7 @@ class Diagnosis:
     graph: StepGraph
     notes: tuple[str, ...]
     ranks: int | None
+    whole_trace: bool
     per_rank: tuple[RankTimes, ...]
     times: StepTimes
     collectives: tuple[CollectiveUse, ...]
@@ -121,6 +125,7 @@ def diagnose(
         graph=graph,
         notes=imported.notes,
         ranks=_ranks(job, graph),
+        whole_trace=job.structure.label == UNMARKED,
         per_rank=tuple(
             RankTimes(source=Path(trace.source).name, rank=trace.rank, steps=len(own), times=mean_times(own))
             for trace, own in zip(job.traces, job.kept, strict=True)

@@ -31,6 +31,11 @@ def where_time_goes(diagnosis: Diagnosis) -> str:
         if seconds >= _LITTLE * whole_s or name == "computing"
     ]
     of = "" if len(diagnosis.per_rank) == 1 else f", the mean of {len(diagnosis.per_rank)} ranks"
+    if diagnosis.whole_trace:
+        return (
+            f"of the {duration_text(whole_s)} of the whole trace{of}, in which neither profiler.step() nor "
+            f"an optimizer's step says where steps end: {', '.join(told)}"
+        )
     return f"of {duration_text(whole_s)} a step{of}: {', '.join(told)}"
 
 

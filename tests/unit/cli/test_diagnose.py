@@ -87,6 +87,14 @@ def test_a_job_that_cannot_be_planned_has_its_times_and_the_reason(
     assert (tmp_path / "page.html").is_file()
 
 
+def test_a_trace_without_steps_is_not_called_one(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps(steps(Training(), Training.forward, marked=False)))
+    ran = hocket("diagnose", str(path))
+    assert ran.out.startswith("Of the 1.2")
+    assert "of the whole trace, in which neither profiler.step() nor an optimizer's step says" in ran.out
+
+
 def test_an_import_ends_with_what_to_do(tmp_path: Path) -> None:
     step = tmp_path / "step.json"
     ran = hocket("import", "kineto", *job_of(tmp_path), "-o", str(step))
