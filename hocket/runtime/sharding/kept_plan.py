@@ -61,6 +61,7 @@ class PlanMemory:
         kept = told[0]
         of_step = f"a step that computes {kept.compute_s * 1e3:.3g} ms"
         why = f"it was planned on {kept.chosen} for {of_step} (HOCKET_FORGET=1 plans anew)"
+        self._choice.planned_compute_s = kept.compute_s
         return plan_from_document(kept.plan, "the kept plan"), why
 
     def keep(self, plan: Plan, compute_s: float) -> None:

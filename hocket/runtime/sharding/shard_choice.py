@@ -19,8 +19,9 @@ class ShardChoice:
 
     ``plan``: in force; ``next_plan``: what is kept for the next run, where units would have to change;
     ``phase``: what the present steps are for, "settled" where the plan stays, for the reason ``why``;
-    ``graph``: the step as it was profiled; ``network``: as it was given or measured; ``remarks``: what was
-    said on the way.
+    ``graph``: the step as it was profiled; ``planned_compute_s``: what the step computes for which a kept
+    plan was made, None for others; ``network``: as it was given or measured; ``remarks``: what was said on
+    the way.
     """
 
     plan: Plan
@@ -29,6 +30,7 @@ class ShardChoice:
     why: str = ""
     next_plan: Plan | None = None
     graph: StepGraph | None = None
+    planned_compute_s: float | None = None
     network: Network | None = None
     network_given: bool = False
     remarks: list[str] = field(default_factory=list)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from statistics import mean
+from statistics import mean, median
 
 from hocket.graph import Plan
 from hocket.graph.plan import batch_name, planned_for_others, transfers_text
@@ -25,6 +25,7 @@ _SUMS = (
     " and add up in its order"
 )
 _GLOOS = "reduce-scatters are gloo's own, and block the backward pass: this gloo adds up in another order"
+_OTHER_STEP = 1.5  # times the time of a step for which a plan was made, which is for another step then
 _ON_GPU = (
     "on a GPU all-gathers and reduce-scatters are torch's own, on streams; nobody has run this on one yet"
 )
@@ -46,11 +47,11 @@ def explanation(sharded: ShardedModel, choice: ShardChoice) -> str:
         lines.append(remark)
     lines += choice.remarks
     lines += [_GATHERS, _SUMS if sharded.sums_here else _GLOOS] if sharded.beside else [_ON_GPU]
-    lines += _limits(sharded.events)
+    lines += _limits(sharded.events, choice.planned_compute_s)
     return "\n".join(lines)
 
 
-def _limits(events: ShardEvents) -> list[str]:
+def _limits(events: ShardEvents, planned_compute_s: float | None) -> list[str]:
     steps = [step for step in events.last if step.cuts]
     if not steps:
         return ["no whole step recorded yet"]
@@ -60,11 +61,19 @@ def _limits(events: ShardEvents) -> list[str]:
         for kind in ("gather", "reduce")
     )
     network_s = mean(_busy_s(step) for step in steps)
-    return [
+    compute_s = median(sum(piece.seconds for piece in pieces_of(step)) for step in steps)
+    lines = [
         f"a step: {step_s * 1e3:.1f} ms (mean of the last {counted(len(steps), 'step')} on this rank);"
-        f" waiting for all-gathers {gathers_s * 1e3:.1f} ms, for reduce-scatters {reduces_s * 1e3:.1f} ms,"
-        f" transfers under way {network_s * 1e3:.1f} ms"
+        f" computing, with code between steps, {compute_s * 1e3:.1f} ms, waiting for all-gathers"
+        f" {gathers_s * 1e3:.1f} ms, for reduce-scatters {reduces_s * 1e3:.1f} ms, transfers under way"
+        f" {network_s * 1e3:.1f} ms"
     ]
+    if planned_compute_s and not 1 / _OTHER_STEP < compute_s / planned_compute_s < _OTHER_STEP:
+        lines.append(
+            f"the plan was made for a step that computes {planned_compute_s * 1e3:.3g} ms:"
+            " HOCKET_FORGET=1 plans anew, as for another batch"
+        )
+    return lines
 
 
 def _busy_s(step: StepEvents) -> float:

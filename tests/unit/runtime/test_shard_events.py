@@ -7,6 +7,7 @@ from typing import Any
 
 from hocket.runtime.sharding.computing_pieces import pieces_of
 from hocket.runtime.sharding.shard_events import Cut, ShardEvents, StepEvents, Wait
+from hocket.runtime.sharding.shard_report import _limits
 
 
 class Work:
@@ -57,3 +58,14 @@ def test_waits_are_in_no_piece_of_computing_and_each_piece_is_of_its_unit() -> N
         ("update", None, False, 0.5),
         ("update", None, False, 1.0),
     ]
+
+
+def test_a_kept_plan_that_was_made_for_another_step_is_said_to_be_so() -> None:
+    events = ShardEvents(clock=iter(map(float, range(100))).__next__)
+    for _ in range(3):
+        events.cut("updated", None)
+        events.end_step()
+    assert len(_limits(events, None)) == len(_limits(events, 1.2)) == 1
+    assert _limits(events, 30.0)[1].startswith(
+        "the plan was made for a step that computes 3e+04 ms: HOCKET_FO"
+    )
