@@ -11,6 +11,8 @@ from hocket.graph import Plan, StepGraph, load_plan
 from hocket.logs import show_log
 from hocket.network import Network, load_network
 from hocket.tuner.plan_argument import AUTO, PlanArgument
+from hocket.tuner.policies import own_architecture, policy_names
+from hocket.tuner.policies import plan as plan_by_policy
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
@@ -21,7 +23,9 @@ if TYPE_CHECKING:
 
 M = TypeVar("M", bound="Module")
 
-_NAMES = (AUTO, "fsdp")
+_ARCHITECTURE: Any = "fsdp"
+_TORCHS = "fsdp"
+"""The policy that is torch's own, for which nothing has to be known of the step."""
 
 
 def shard(
@@ -49,7 +53,8 @@ def shard(
         "fsdp": a unit a block, each gathered while the one before it computes. "auto" begins so, profiles the
         first steps, plans, and changes prefetch at once; a plan with other units, which cannot be changed
         once a model is sharded, is kept in the folder that HOCKET_CACHE names, and the next run begins with
-        it. A :class:`hocket.Plan` of architecture "fsdp", or the path of one's file, holds as it is.
+        it. Other policies of architecture "fsdp" go the same way. A :class:`hocket.Plan` of that
+        architecture, or the path of one's file, holds as it is.
     mesh
         The ranks, a ``torch.distributed.DeviceMesh``: of one dimension, or of two with names, the first of
         them replicas (HSDP). None: all ranks, on the device of the model.
@@ -89,10 +94,13 @@ def shard(
 
     show_log()
     path = os.environ.get("HOCKET_NETWORK")
-    planner: ShardPlanner | None = _UnitPlanner() if plan == AUTO else None
+    given = _given_plan(plan)
+    planner: ShardPlanner | None = None
+    if given is None and isinstance(plan, str) and plan != _TORCHS:
+        planner = _UnitPlanner(plan)
     source = runtime.PlanSource(
         planner=planner,
-        plan=_given_plan(plan),
+        plan=given,
         network=load_network(path).network() if path else None,
         choices=runtime.folder_of_environment(),
     )
@@ -102,23 +110,34 @@ def shard(
 class _UnitPlanner:
     """Plans for :mod:`hocket.runtime.sharding.plan_learning`; planners are loaded when it is asked."""
 
-    def plans(self, graph: StepGraph, network: Network, own: Plan) -> tuple[Plan, Plan]:
-        from hocket.tuner.shard_plans import best_plans
+    def __init__(self, policy: str) -> None:
+        self.policy = policy
 
-        return best_plans(graph, network, own)
+    def plans(self, graph: StepGraph, network: Network, own: Plan) -> tuple[Plan, Plan]:
+        if self.policy == AUTO:
+            from hocket.tuner.shard_plans import best_plans
+
+            return best_plans(graph, network, own)
+        made = plan_by_policy(graph, network, self.policy, architecture=_ARCHITECTURE)
+        return made if made.units == own.units else own, made
 
 
 def _given_plan(argument: PlanArgument) -> Plan | None:
-    """The plan that is given, or that a file holds; None for torch's own."""
+    """The plan that is given, or that a file holds; None where a policy is named."""
     if isinstance(argument, Plan):
         return argument
     if isinstance(argument, str):
-        if argument in _NAMES:
+        names = [AUTO, _TORCHS]
+        names += [
+            name for name in policy_names() if own_architecture(name) == _ARCHITECTURE and name not in names
+        ]
+        if argument in names:
             return None
         if not os.path.exists(argument) and not argument.endswith((".json", ".json.zst", ".json.gz")):
-            raise UnknownNameError("policy or plan file", argument, _NAMES)
+            raise UnknownNameError("policy or plan file", argument, names)
     elif not isinstance(argument, os.PathLike):
         raise HocketError(
-            f"plan {argument!r} is no plan; give one, the path of its file, or one of: {', '.join(_NAMES)}"
+            f"plan {argument!r} is no plan; give one, the path of its file, or a policy's name, such as"
+            f" '{AUTO}'"
         )
     return load_plan(os.fspath(argument))

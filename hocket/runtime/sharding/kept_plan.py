@@ -104,8 +104,10 @@ class PlanMemory:
         return kept
 
 
-def key_of(model: torch.nn.Module, mesh: DeviceMesh, control: GlooGroup, network: Network | None) -> str:
-    """The key of plans for this model on this mesh, all of whose ranks ask for it; rank 0's counts.
+def key_of(
+    policy: str, model: torch.nn.Module, mesh: DeviceMesh, control: GlooGroup, network: Network | None
+) -> str:
+    """The key of a policy's plans for this model on this mesh, all of whose ranks ask; rank 0's counts.
 
     Of hosts it has which ranks share one, as hosts may be others in each run.
     """
@@ -113,7 +115,7 @@ def key_of(model: torch.nn.Module, mesh: DeviceMesh, control: GlooGroup, network
     places = gather_values(here, control, list[str])
     hosts = list(dict.fromkeys(host for host, _ in places))
     facts = [
-        "sharded",
+        f"sharded by {policy}",
         type(model).__name__,
         [(name, tuple(p.shape), str(p.dtype), p.requires_grad) for name, p in model.named_parameters()],
         [(hosts.index(host), interface) for host, interface in places],

@@ -44,7 +44,9 @@ class ModuleTree:
 
 def is_container(module: nn.Module) -> bool:
     """Tell whether ``module`` only holds others, which may be called without it."""
-    return type(module) in _CONTAINERS
+    kind, *bases = type(module).__mro__
+    # Of a module that is sharded torch makes a class of its own, in front of the one that it had.
+    return (bases[1] if bases[0].__name__ == "FSDPModule" else kind) in _CONTAINERS
 
 
 def blocks_of(model: nn.Module) -> list[nn.Module]:

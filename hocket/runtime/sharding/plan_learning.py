@@ -18,6 +18,7 @@ from hocket.graph import Plan, StepGraph
 from hocket.graph.io import plan_document, plan_from_document
 from hocket.network import Network
 from hocket.runtime.sharding.kept_plan import PlanMemory
+from hocket.runtime.sharding.module_units import modules_of_units
 from hocket.runtime.sharding.shard_choice import ShardChoice
 from hocket.runtime.sharding.sharded_model import ShardedModel
 from hocket.runtime.sharding.unit_profile import graph_of
@@ -28,10 +29,14 @@ _PROFILED_STEPS = 6  # the first of all sets things up, and does not count
 
 
 class ShardPlanner(Protocol):
-    """The interface of a planner of sharded steps; called on rank 0 alone."""
+    """The interface of a planner of sharded steps."""
+
+    @property
+    def policy(self) -> str:
+        """The name of what it plans by."""
 
     def plans(self, graph: StepGraph, network: Network, own: Plan) -> tuple[Plan, Plan]:
-        """The best plan with the units of ``own``, and the best of all.
+        """The best plan with the units of ``own``, and the best of all; called on rank 0 alone.
 
         Raises
         ------
@@ -89,6 +94,7 @@ class PlanLearning:
             return _Made([], "no two steps did the same")
         try:
             plans = self._planner.plans(choice.graph, choice.network, choice.plan)
+            modules_of_units(self._sharded.model, plans[1].units)  # the next run could not shard others
         except HocketError as error:
             return _Made([], str(error))
         ranked = [msgspec.structs.replace(plan, workers=choice.ranks) for plan in plans]

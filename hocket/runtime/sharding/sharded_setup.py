@@ -102,7 +102,7 @@ def _first_plan(
         return None
     if source.network is not None:
         choice.network, choice.network_given = of_ranks(source.network, choice.ranks), True
-    key = key_of(model, mesh, control, choice.network)
+    key = key_of(source.planner.policy, model, mesh, control, choice.network)
     memory = PlanMemory(source.choices, control, key, choice)
     if (kept := memory.recall()) is not None:
         try:

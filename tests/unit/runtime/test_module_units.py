@@ -181,3 +181,10 @@ def test_a_block_that_shares_a_parameter_with_the_rest_is_of_the_rest() -> None:
     plan = default_plan(model, 2)
     assert names_of(model, list(plan.units)) == [[""], ["blocks.0"], ["blocks.1"], ["blocks.2"]]
     assert "blocks.3.expand.weight" in plan.units[0]
+
+
+def test_what_is_sharded_already_has_the_same_blocks() -> None:
+    model = nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 2))
+    kind = type("FSDPSequential", (type("FSDPModule", (), {}), nn.Sequential), {})
+    model.__class__ = kind
+    assert blocks_of(model) == [model[0], model[2]]

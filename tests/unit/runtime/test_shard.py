@@ -111,7 +111,7 @@ def test_plans_of_other_models_kinds_and_names_are_refused() -> None:
         "policy or plan file 'fsdpp' is unknown; did you mean 'fsdp'?"
     )
     assert told(model, plan=3).startswith(
-        "plan 3 is no plan; give one, the path of its file, or one of: auto,"
+        "plan 3 is no plan; give one, the path of its file, or a policy's name"
     )
     assert told(model, plan="nowhere.json").startswith("nowhere.json: cannot be read")
 
