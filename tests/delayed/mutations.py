@@ -58,8 +58,8 @@ MUTATIONS = {
     ),
     "readers do not follow updates": Mutation(
         _ROUNDS,
-        "record()\n                self._device.follow(self._updated)\n",
-        "record()\n",
+        "bucket.last_use = self._updated\n                self._device.follow(self._updated)\n",
+        "bucket.last_use = self._updated\n",
     ),
     "passes do not follow updates": Mutation(
         _ROUNDS, "self._device.follow(self._updated)  # of those, too", "pass  # of those, too"
@@ -69,7 +69,7 @@ MUTATIONS = {
     ),
     "updates are no event": Mutation(_ROUNDS, "self._updated = self._device", "_ = self._device"),
     "updates run on the stream of their reader": Mutation(
-        _ROUNDS, "with self._device.on(bucket.stream):", "if True:"
+        _ROUNDS, "with self._device.on(taken[0].stream):", "if True:"
     ),
     "a bucket is used when its transfers have started": Mutation(
         _CHANNEL,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Callable
-from typing import Any
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
 
 import torch
 from torch import nn
@@ -15,6 +16,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import hocket
 from hocket.errors import HocketError
+from hocket.graph import Plan, Reduction
 from tests.multiprocess.odd_cases import STEPS, Layers, Statistics, adam, batch, loop, plain
 from tests.multiprocess.script_cases import refused
 from tests.multiprocess.twins import Twins, differing, sliced_plan
@@ -261,11 +263,55 @@ def updates_that_fail(rank: int) -> list[str]:
     return ["the update did not fail"]
 
 
+class Many(nn.Module):
+    """More parameters than updates are put off of one by one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers, self.head = nn.ModuleList(nn.Linear(8, 8) for _ in range(60)), nn.Linear(8, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(torch.stack([layer(x) for layer in self.layers]).sum(0).tanh())
+
+
+def _by_fives(model: nn.Module, windows: Sequence[Literal["backward", "forward"]]) -> Plan:
+    names = [name for name, _ in model.named_parameters()]
+    reductions = tuple(
+        Reduction(parameters=tuple(names[k : k + 5]), window=windows[k // 5 % len(windows)])
+        for k in range(0, len(names), 5)
+    )
+    return Plan(policy="", model="", architecture="allreduce", reductions=reductions, compute_order=None)
+
+
+def many_small_parameters(rank: int) -> list[str]:
+    """In two groups whose rates change, by two steps in some turns, with transfers that are late or not."""
+
+    def optimize(model: nn.Module) -> torch.optim.Optimizer:
+        parameters = list(model.parameters())
+        return torch.optim.AdamW(
+            [{"params": parameters[::2]}, {"params": parameters[1::2], "lr": 0.02}], lr=0.01
+        )
+
+    def act(step: int, model: nn.Module, optimizer: Any) -> None:
+        if step % 3 == 2 and isinstance(model, Many):
+            time.sleep(0.05)  # until all have arrived
+        if step % 4 == 3:
+            optimizer.step()
+        for group in optimizer.param_groups:
+            group["lr"] *= 0.9
+
+    found = []
+    for windows in (("backward",), ("forward",), ("backward", "forward")):
+        found += loop(rank, Twins(Many, optimize, plan=_by_fives(Many(), windows)), between=act, after=act)
+    return found
+
+
 CASES = (
     traced, transforms_within_the_model, looked_at_in_modes, a_handler_finishes_what_has_arrived,
     a_handler_finishes_what_a_step_leaves, forked_children_see_the_last_step,
     forked_children_wait_for_nothing, loaders_that_fork, optimizers_of_the_same_class,
-    one_optimizer_of_two_models, printed_gradients, a_model_that_is_never_called, updates_that_fail,
+    one_optimizer_of_two_models, printed_gradients, a_model_that_is_never_called, many_small_parameters,
+    updates_that_fail,
 )  # fmt: skip
 
 

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.autograd.grad_mode import _unsafe_preserve_version_counter
@@ -22,8 +21,7 @@ from hocket.errors import HocketError
 from hocket.runtime.lazy.gradient import METADATA
 
 
-@dataclass(eq=False, frozen=True)
-class _Wait:
+class _Wait(NamedTuple):
     """An awaited update: ``run_update`` gives the parameter back; ``own`` holds its tensor meanwhile."""
 
     run_update: Callable[[], None]

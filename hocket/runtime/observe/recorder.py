@@ -53,6 +53,10 @@ class SpanRecorder:
         self.parameters = dict(parameters)
         self.gradient_dtype: torch.dtype | None = None
         self._names = {p: name for name, p in parameters.items()}
+        self._backward_keys: dict[torch.nn.Parameter, Key] = {
+            p: ("backward", n) for p, n in self._names.items()
+        }
+        self._sizes = {name: p.numel() for name, p in parameters.items()}
         self.spans: deque[Record] = deque(maxlen=_KEPT_SPANS)
         self.steps: deque[Step] = deque(maxlen=_KEPT_STEPS)
         self.begins: deque[float] = deque(maxlen=_KEPT_STEPS)
@@ -97,7 +101,8 @@ class SpanRecorder:
 
     def reads(self, module: str, parameters: Sequence[torch.nn.Parameter]) -> None:
         """``module`` is about to read ``parameters``, some of them for the first time in this step."""
-        new = tuple(p for p in parameters if p not in self._parameters_read)
+        read = self._parameters_read
+        new = tuple(p for p in parameters if p not in read) if read else tuple(parameters)
         if not new:
             return
         self._parameters_read.update(new)
@@ -112,7 +117,7 @@ class SpanRecorder:
 
     def gradient_completed(self, parameter: torch.nn.Parameter) -> None:
         """The gradient of ``parameter`` has just been completed."""
-        self._open = ("backward", self._names[parameter])
+        self._open = self._backward_keys[parameter]
         self._close()
 
     def backward_ended(self) -> None:
@@ -127,7 +132,7 @@ class SpanRecorder:
         self._since = now
         self.spans.append((kind, f"{kind} {batch_name(tuple(names))}", start_s, now))
         if kind == "update":
-            sizes = [self.parameters[name].numel() for name in names]
+            sizes = [self._sizes[name] for name in names]
             each_s = (now - start_s) / max(sum(sizes), 1)
             for name, size in zip(names, sizes, strict=True):
                 key: Key = ("update", name)

@@ -192,7 +192,7 @@ class AllReducePasses(ModelHooks):
 
     def _note_gradient(self, p: Parameter, gradient: torch.Tensor) -> None:
         super()._note_gradient(p, gradient)
-        if self._gradient_counts[p] > 1:
+        if self.learning and self._gradient_counts[p] > 1:
             self.repeated_parameters.add(p)
         self._round_open = True
 

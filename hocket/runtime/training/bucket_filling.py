@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import torch
 
@@ -11,6 +12,9 @@ from hocket.runtime.lazy.aliases import is_referenced, shares_memory
 from hocket.runtime.lazy.promised_gradient import PromisedGradient
 from hocket.runtime.transfers.buckets import Bucket, BucketState
 from hocket.runtime.transfers.training_device import PROCESSORS, TrainingDevice
+
+_EXACT = (torch.float32, torch.float64)
+"""Types in which kernels compute."""
 
 
 class BucketFilling:
@@ -25,7 +29,8 @@ class BucketFilling:
         self._device, self._stand_in = device, stand_in
         # Of a device, memory that streams still read would be written by others that nobody waits for.
         self._keeps = device is PROCESSORS
-        self._scale, self._num_ranks = 1.0 / num_ranks, num_ranks
+        self._factors: dict[torch.dtype, torch.Tensor] = {}
+        self.divide_by(num_ranks)
         self._buckets: tuple[Bucket, ...] = ()
 
     def enforce(self, buckets: Iterable[Bucket]) -> None:
@@ -44,6 +49,10 @@ class BucketFilling:
     def divide_by(self, num_ranks: int) -> None:
         """Gradients of the rounds to come are means over so many ranks."""
         self._scale, self._num_ranks = 1.0 / num_ranks, num_ranks
+        if (
+            self._keeps
+        ):  # a number would become a tensor of its type in each call; shorter types' round otherwise
+            self._factors = {dtype: torch.tensor(self._scale, dtype=dtype) for dtype in _EXACT}
 
     def open(self, bucket: Bucket) -> None:
         """Begin to fill ``bucket``, in memory in which nobody has anything to look for."""
@@ -75,7 +84,7 @@ class BucketFilling:
             bucket.in_place.add(index)  # autograd may still add to it
         else:
             # Those that travel in a shorter type are divided in that.
-            self._write(bucket, index, gradient, 1.0 if bucket.short_dtype else self._scale)
+            self._write(bucket, index, gradient, divided=not bucket.short_dtype)
 
     def keep(self, bucket: Bucket, index: int, arrived: torch.Tensor) -> None:
         """Have a gradient to which autograd may still add in ``bucket`` and nowhere else, if it may be there.
@@ -93,7 +102,7 @@ class BucketFilling:
         if is_referenced(own, 0) or shares_memory(own[0], arrived):
             p.grad = own[0]
         else:
-            self._write(bucket, index, own[0], 1.0)
+            self._write(bucket, index, own[0], divided=False)
 
     def close(self, bucket: Bucket) -> None:
         """Nothing is added to gradients of ``bucket`` any more: divide those that are not divided yet."""
@@ -104,17 +113,21 @@ class BucketFilling:
             self._end_write(bucket)
         while bucket.in_place:
             index = bucket.in_place.pop()
-            self._write(bucket, index, bucket.memory.views[index], self._scale)
+            self._write(bucket, index, bucket.memory.views[index], divided=True)
 
-    def _write(self, bucket: Bucket, index: int, gradient: torch.Tensor | None, scale: float) -> None:
+    def _write(self, bucket: Bucket, index: int, gradient: torch.Tensor | None, *, divided: bool) -> None:
         self._begin_write(bucket)
         if bucket.sparse is not None:
             bucket.sparse.put(gradient, self._num_ranks)
         elif gradient is None:
             bucket.memory.views[index].zero_()
         else:
-            # As DistributedDataParallel does: divided before it is summed up.
-            torch.mul(gradient.detach(), scale, out=bucket.memory.views[index])
+            own, place = gradient.detach() if gradient.requires_grad else gradient, bucket.memory.views[index]
+            if divided:  # before it is summed up, as DistributedDataParallel does
+                factor: Any = self._factors.get(own.dtype, self._scale)
+                torch.mul(own, factor, out=place)
+            else:
+                place.copy_(own)
         self._end_write(bucket)
 
     def _begin_write(self, bucket: Bucket) -> None:

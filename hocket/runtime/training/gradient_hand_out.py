@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -13,7 +13,9 @@ from hocket.runtime.lazy.parameter import give_back
 from hocket.runtime.lazy.promised_gradient import PromisedGradient
 from hocket.runtime.observe.recorder import SpanRecorder
 from hocket.runtime.training.early_answers import EarlyAnswers, GradientPromise, put_scalings
+from hocket.runtime.training.optimizer_step import run_together
 from hocket.runtime.transfers.buckets import Bucket
+from hocket.runtime.transfers.sparse_sums import SparseGradient
 from hocket.runtime.transfers.training_device import PROCESSORS, TrainingDevice
 from hocket.runtime.transfers.used_flags import UsedFlags
 
@@ -91,30 +93,37 @@ class GradientHandOut:
 
     # Gradients that have arrived.
 
-    def hand_out(self, bucket: Bucket) -> None:
-        """``bucket`` has arrived: do what its optimizers have left to do, and hand out its gradients."""
-        if bucket.sparse is not None:
-            (p,), total = bucket.parameters, bucket.sparse.total
-            bucket.sparse.total = None
-            if total is not None:
-                p.grad = _in_own_tensor(total, p.grad)
+    def hand_out(self, buckets: Sequence[Bucket]) -> None:
+        """``buckets`` have arrived: do what optimizers have left to do of them, and hand out gradients."""
+        held: list[tuple[Bucket, list[torch.Tensor | None]]] = []
+        for bucket in buckets:
+            if bucket.sparse is not None:
+                _hand_out_sparse(bucket.parameters[0], bucket.sparse)
+                continue
+            bucket.memory.lengthen()
+            for p in bucket.parameters:
+                give_back(p)
+            put_scalings(bucket)
+            indices = range(len(bucket.parameters))
+            held.append((bucket, [self._final_gradient(bucket, index) for index in indices]))
+        self._update([bucket for bucket, _ in held if bucket.pending_steps])
+        for bucket, gradients in held:
+            for p, gradient in zip(bucket.parameters, gradients, strict=True):
+                p.grad = gradient
+
+    def _update(self, buckets: Sequence[Bucket]) -> None:
+        """Do what optimizers have left to do of ``buckets``, in one step for all of them."""
+        if not buckets:
             return
-        bucket.memory.lengthen()
-        for p in bucket.parameters:
-            give_back(p)
-        put_scalings(bucket)
-        held = [self._final_gradient(bucket, index) for index in range(len(bucket.parameters))]
-        if bucket.pending_steps:
-            started = self._recorder.now()
+        started = self._recorder.now()
+        for bucket in buckets:
             views = bucket.memory.views
             for p, view, used in zip(bucket.parameters, views, self._used.of(bucket), strict=True):
                 p.grad = view if used else None
-            for deferred in bucket.pending_steps:
-                deferred.run()
+        run_together(step for bucket in buckets for step in bucket.pending_steps)
+        for bucket in buckets:
             bucket.pending_steps.clear()
-            self._recorder.record_span("update", bucket.names, started)
-        for p, gradient in zip(bucket.parameters, held, strict=True):
-            p.grad = gradient
+        self._recorder.record_span("update", [name for bucket in buckets for name in bucket.names], started)
 
     def give_unused(self, bucket: Bucket) -> None:
         """Give this rank the gradients of ``bucket``, which is finished, that only others had."""
@@ -125,22 +134,33 @@ class GradientHandOut:
     def _final_gradient(self, bucket: Bucket, index: int) -> torch.Tensor | None:
         """The gradient that its parameter is to have."""
         p, own = bucket.parameters[index], bucket.own_gradients.pop(index, None)
-        if p.grad is not bucket.stand_ins[index] and not is_referenced(bucket.stand_ins, index):
+        has_stand_in = p.grad is bucket.stand_ins[index]
+        if has_stand_in:
+            p.grad = None  # a gradient counts as a reference in some versions of torch
+        is_held = is_referenced(bucket.stand_ins, index)
+        if not has_stand_in and not is_held:
             return p.grad
-        stand_in = bucket.stand_ins[index]
         # The very tensor that somebody has, as with DistributedDataParallel, unless it has a history to keep.
         if own is None or own.requires_grad:
-            stand_in.reduced_gradient = self._reduced(bucket, index)
+            reduced = self._reduced(bucket, index)
         else:
-            stand_in.reduced_gradient = own.copy_(bucket.memory.views[index])
-        stand_in.wait, stand_in.promise = _no_wait, None
-        bucket.stand_ins[index] = self.stand_in(bucket, index)
-        return stand_in.reduced_gradient if p.grad is stand_in else p.grad
+            reduced = own.copy_(bucket.memory.views[index])
+        if is_held:  # nobody has it else, and it stands in again
+            stand_in = bucket.stand_ins[index]
+            stand_in.reduced_gradient, stand_in.wait, stand_in.promise = reduced, _no_wait, None
+            bucket.stand_ins[index] = self.stand_in(bucket, index)
+        return reduced if has_stand_in else p.grad
 
     def _reduced(self, bucket: Bucket, index: int) -> torch.Tensor:
         """A gradient that has arrived; who has it when its bucket is filled again keeps that memory."""
         memory = bucket.memory
         return memory.gradients[index] if self._hands_out else memory.views[index].clone()
+
+
+def _hand_out_sparse(p: torch.nn.Parameter, gradient: SparseGradient) -> None:
+    total, gradient.total = gradient.total, None
+    if total is not None:
+        p.grad = _in_own_tensor(total, p.grad)
 
 
 def _no_wait() -> None:

@@ -11,7 +11,6 @@ import functools
 import sys
 import traceback
 from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -47,7 +46,7 @@ class ModelHooks(ABC):
         self._depth = 0
         self._in_transform = False
         self._handled_exception: BaseException | None = None
-        self._gradient_counts: Counter[Parameter] = Counter()
+        self._gradient_counts: dict[Parameter, int] = {}
         self._noting: contextlib.AbstractContextManager[object] | None = None
         self._readers: FirstReaders
         self._handles: list[Any]
@@ -216,9 +215,10 @@ class ModelHooks(ABC):
 
     def _note_gradient(self, p: Parameter, gradient: torch.Tensor) -> None:
         """The backward pass has completed ``gradient``, one of those that ``p`` gets in it."""
-        self._queue_end()
+        if not self._callback_queued:
+            self._queue_end()
         self.recorder.gradient_completed(p)
-        self._gradient_counts[p] += 1
+        self._gradient_counts[p] = self._gradient_counts.get(p, 0) + 1
 
     def _backward_ends(self) -> None:
         # Still within the backward pass, as autograd sees it.

@@ -2,14 +2,17 @@
 
 The user's instance stays in use, with its state. Its ``step`` writes down every group's settings and
 returns; when a bucket has arrived they are put in place with the bucket's parameters only, and the class's
-own ``step`` runs. A scheduler that changes a group meanwhile changes the next step, not this one.
+own ``step`` runs, once for all buckets that have arrived by then. A scheduler that changes a group meanwhile
+changes the next step, not this one.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
+import itertools
 import types
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -36,22 +39,29 @@ PARAMETER_WISE = frozenset(
 )  # fmt: skip
 
 
+_calls = itertools.count(1)
+
+
 @dataclass(eq=False)
 class PartialStep:
-    """A step of an optimizer for some of its parameters; ``groups``: settings with these parameters."""
+    """A step of an optimizer for some of its parameters; ``groups``: settings with these, by their numbers.
+
+    ``call``: the number of the call of ``step`` that it is a part of, which later calls' are above.
+    """
 
     optimizer: torch.optim.Optimizer
-    groups: Sequence[Group]
+    groups: Mapping[int, Group]
+    call: int = 0
     _autocast: torch.autocast = field(init=False)
 
     def __post_init__(self) -> None:
-        kind = next(p.device.type for group in self.groups for p in group["params"])
+        kind = next(p.device.type for group in self.groups.values() for p in group["params"])
         self._autocast = torch.autocast(kind, enabled=torch.is_autocast_enabled(kind))
 
     def run(self) -> None:
         """Apply it to the gradients that the parameters have now."""
         optimizer = self.optimizer
-        whole, optimizer.param_groups = optimizer.param_groups, list(self.groups)
+        whole, optimizer.param_groups = optimizer.param_groups, list(self.groups.values())
         try:
             # As where it was asked for, whatever the reader is in the middle of.
             with (
@@ -64,6 +74,19 @@ class PartialStep:
                 type(optimizer).step(optimizer)
         finally:
             optimizer.param_groups = whole
+
+
+def run_together(steps: Iterable[PartialStep]) -> None:
+    """Run ``steps``, call after call of ``step``: all parts of one at once, which cost as one does."""
+    calls: dict[int, list[PartialStep]] = {}
+    for step in steps:
+        calls.setdefault(step.call, []).append(step)
+    for _, (first, *others) in sorted(calls.items()):
+        groups = dict(first.groups)
+        for number, group in (item for other in others for item in other.groups.items()):
+            own = groups.get(number, {"params": []})["params"]
+            groups[number] = {**group, "params": [*own, *group["params"]]}
+        (dataclasses.replace(first, groups=groups) if others else first).run()
 
 
 class SteppedTraining(Protocol):
@@ -122,8 +145,9 @@ def attach(optimizer: torch.optim.Optimizer, training: SteppedTraining) -> Calla
         away = {p for bucket in travelling for p in bucket.parameters}
         here = [p for group in self.param_groups for p in group["params"] if p not in away]
         *parts, rest = _parts(self, [*(bucket.parameters for bucket in travelling), here])
+        call = next(_calls)
         for bucket, part in zip(travelling, parts, strict=True):
-            training.defer(bucket, PartialStep(self, part))
+            training.defer(bucket, PartialStep(self, part, call))
         if here:
             PartialStep(self, rest).run()
             training.record_update(here, started)
@@ -227,24 +251,24 @@ def _barrier_now(optimizer: torch.optim.Optimizer) -> str:
 
 def _parts(
     optimizer: torch.optim.Optimizer, shares: Sequence[Iterable[torch.nn.Parameter]]
-) -> list[list[Group]]:
-    """For each of ``shares``, which are disjoint, the groups that have some of it.
+) -> list[dict[int, Group]]:
+    """For each of ``shares``, which are disjoint, the groups that have some of it, by their numbers.
 
     With those parameters, in their order, and the group's settings as they are now.
     """
     share_of = {p: k for k, share in enumerate(shares) for p in share}
-    parts: list[list[Group]] = [[] for _ in shares]
-    for group in optimizer.param_groups:
+    parts: list[dict[int, Group]] = [{} for _ in shares]
+    for number, group in enumerate(optimizer.param_groups):
         members: dict[int, list[torch.nn.Parameter]] = {}
         for p in group["params"]:
             if (k := share_of.get(p)) is not None:
                 members.setdefault(k, []).append(p)
+        # Schedulers change tensors in place.
+        settings = {
+            key: value.clone() if isinstance(value, torch.Tensor) else value
+            for key, value in group.items()
+            if key != "params"
+        }
         for k, own in members.items():
-            # Schedulers change tensors in place.
-            settings = {
-                key: value.clone() if isinstance(value, torch.Tensor) else value
-                for key, value in group.items()
-                if key != "params"
-            }
-            parts[k].append({**settings, "params": own})
+            parts[k][number] = {**settings, "params": own}
     return parts

@@ -28,7 +28,7 @@ from hocket.runtime.transfers.channel import Channel
 from hocket.runtime.transfers.channel_groups import ChannelGroups
 from hocket.runtime.transfers.gloo_group import GlooGroup
 from hocket.runtime.transfers.plan_layout import Layout
-from hocket.runtime.transfers.training_device import Event, device_of
+from hocket.runtime.transfers.training_device import PROCESSORS, Event, device_of
 from hocket.runtime.transfers.used_flags import UsedFlags
 
 Parameter = torch.nn.Parameter
@@ -42,7 +42,7 @@ class Rounds:
     steps waited that might have gone on travelling. ``unfinished``: buckets that were sent, the oldest first.
     ``thread``: the one that trains. ``failure``: why no step may follow; empty: one may. ``sums_sparse``:
     whether gradients may be sparse; ``num_ranks``: how many ranks there are. ``early_answers``: what is
-    known of gradients before they arrive.
+    known of gradients before they arrive. ``steps_together``: whether updates of several buckets run at once.
     """
 
     def __init__(
@@ -62,6 +62,7 @@ class Rounds:
         self.early_answers = EarlyAnswers(self, recorder, watch)
         self._hand_out = GradientHandOut(self._device, used, recorder, self._read_early, self.early_answers)
         self.filling = BucketFilling(self._device, self.num_ranks, self._hand_out.stand_in)
+        self.steps_together = self._device is PROCESSORS
         self._updated: Event = None
         self.barriers = Barriers()
         self.unfinished: dict[Bucket, None] = {}
@@ -289,44 +290,66 @@ class Rounds:
                 " trains; call model.hocket.flush() in that one first, and let it wait meanwhile"
             )
         if not self.channel.has_arrived(bucket):
-            for other in list(self.unfinished):
-                if other.pending_steps and other is not bucket and self.channel.has_arrived(other):
-                    self.finish(other)
+            if others := self._arrived_beside(bucket):
+                self._apply(others)
             self._wait(bucket)
+        # What its reader finds arrived beside it is updated with it: a step for all costs as much as for one.
+        together = self.steps_together and bucket.pending_steps
+        self._apply([bucket, *(self._arrived_beside(bucket) if together else ())])
+
+    def _arrived_beside(self, bucket: Bucket) -> list[Bucket]:
+        """Other buckets that have arrived and wait for updates."""
+        return [
+            other
+            for other in self.unfinished
+            if other.pending_steps and other is not bucket and self.channel.has_arrived(other)
+        ]
+
+    def _apply(self, buckets: Sequence[Bucket]) -> None:
+        """``buckets`` have arrived: hand out their gradients and do what their optimizers have left to do."""
         if not self._used.known:
             with naming_culprit(self._watch, for_next=False):
                 self._used.wait()
         with outside_torch_modes():
-            self._apply_bucket(bucket)
+            # Of a device each is on the stream that filled it.
+            for some in [buckets] if self.steps_together else [[bucket] for bucket in buckets]:
+                self._apply_at_once(some)
 
-    def _apply_bucket(self, bucket: Bucket) -> None:
-        """``bucket`` has arrived: hand out its gradients and do what its optimizers have left to do."""
+    def _apply_at_once(self, buckets: Sequence[Bucket]) -> None:
         try:
-            # One call, so that a signal's handler that looks at it comes before or behind.
-            if self.unfinished.pop(bucket, bucket) is None:
-                bucket.state = BucketState.IDLE
-                with self._device.on(bucket.stream):
+            # One call for each, so that a signal's handler that looks at it comes before or behind.
+            taken = [bucket for bucket in buckets if self.unfinished.pop(bucket, bucket) is None]
+            if taken:
+                with self._device.on(taken[0].stream):
                     self._device.follow(self._updated)  # so that the last stands for all
-                    for arrival in bucket.arrivals:
-                        self._device.follow(arrival)
-                    bucket.arrivals.clear()
-                    if bucket.awaited_since is not None:  # of a device only its streams wait to the end
-                        self._recorder.record_span("wait", bucket.names, bucket.awaited_since)
-                        bucket.awaited_since = None
-                    for scaled in bucket.scaled.values():
-                        self._device.follow(scaled)
-                    bucket.scaled.clear()
-                    self._hand_out.hand_out(bucket)
-                    bucket.last_use = self._updated = self._device.record()
+                    for bucket in taken:
+                        self._follow_arrival(bucket)
+                    self._hand_out.hand_out(taken)
+                    self._updated = self._device.record()
+                    for bucket in taken:
+                        bucket.last_use = self._updated
                 self._device.follow(self._updated)
         except BaseException as error:
-            if bucket not in self.unfinished:
+            if failed := [bucket.names[0] for bucket in buckets if bucket not in self.unfinished]:
                 failure = f"{type(error).__name__}: {(str(error) or repr(error)).splitlines()[0]}"
                 self.failure = (
-                    f"an update of '{bucket.names[0]}' did not run to its end ({failure}); other ranks have"
+                    f"an update of '{failed[0]}' did not run to its end ({failure}); other ranks have"
                     " it: start all of them again from a checkpoint"
                 )
             raise
+
+    def _follow_arrival(self, bucket: Bucket) -> None:
+        """Have this stream go on once ``bucket`` is there, and what it is scaled by."""
+        bucket.state = BucketState.IDLE
+        for arrival in bucket.arrivals:
+            self._device.follow(arrival)
+        bucket.arrivals.clear()
+        if bucket.awaited_since is not None:  # of a device only its streams wait to the end
+            self._recorder.record_span("wait", bucket.names, bucket.awaited_since)
+            bucket.awaited_since = None
+        for scaled in bucket.scaled.values():
+            self._device.follow(scaled)
+        bucket.scaled.clear()
 
     def has_early_norms(self, bucket: Bucket) -> bool:
         """True if ``bucket`` is on its way and its norms are known, or going to be, before it arrives."""

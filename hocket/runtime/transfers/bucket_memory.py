@@ -43,6 +43,8 @@ class BucketMemory:
         self._shares: dict[tuple[int, int, int], list[tuple[int, int, int]]] = {}
         self.views = [_view(flat, offset, p) for offset, p in zip(offsets, parameters, strict=True)]
         self.gradients = [_tensor_at(view) for view in self.views]
+        self._addresses = [view.data_ptr() for view in self.views]
+        self._strides = [view.stride() for view in self.views]
         self.used_flags = flat.narrow(0, end, num_flags)
         self._flat, self._places = flat, pieces
         self.pieces = self._cut(flat)
@@ -92,22 +94,20 @@ class BucketMemory:
 
     def has(self, index: int, gradient: torch.Tensor) -> bool:
         """Tell whether ``gradient`` is in its own place here."""
-        view = self.views[index]
         return (
             gradient.layout is torch.strided
-            and gradient.data_ptr() == view.data_ptr()
-            and gradient.stride() == view.stride()
+            and gradient.data_ptr() == self._addresses[index]
+            and gradient.stride() == self._strides[index]
         )
 
     def can_stand_for(self, index: int, gradient: torch.Tensor) -> bool:
         """Tell whether what is here may take the place of ``gradient``, one of its parameter's."""
-        view = self.views[index]
         return (
             type(gradient) is torch.Tensor
             and not gradient.requires_grad
-            and gradient.dtype is view.dtype
+            and gradient.dtype is self._flat.dtype
             and gradient.layout is torch.strided
-            and gradient.stride() == view.stride()
+            and gradient.stride() == self._strides[index]
         )
 
     def is_lent(self, index: int) -> bool:

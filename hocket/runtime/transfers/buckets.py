@@ -97,6 +97,12 @@ class Bucket:
         """Have none."""
         self._memory = None
 
+    @property
+    def num_bytes(self) -> int:
+        """The bytes that travel of it; 0 for a gradient that may be sparse."""
+        dtype = self.short_dtype or self.parameters[0].dtype
+        return sum(elements for _, elements in self.pieces) * dtype.itemsize
+
     def __repr__(self) -> str:
         return f"Bucket({', '.join(self.names)})"  # no values: some wait to be looked at
 

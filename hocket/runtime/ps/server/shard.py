@@ -96,7 +96,7 @@ class Shard:
             rows.setdefault(self._groups[i], []).append(p)
         # Settings that a worker without an optimizer leaves out are as the class has them.
         defaults = self._optimizer.defaults
-        groups = [defaults | torch_settings(settings[k]) | {"params": members} for k, members in rows.items()]
+        groups = {k: defaults | torch_settings(settings[k]) | {"params": own} for k, own in rows.items()}
         PartialStep(self._optimizer, groups).run()
         for i in used:
             self.parameters[i].grad = None
