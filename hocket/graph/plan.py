@@ -237,6 +237,11 @@ def planned_for_others(plan: Plan, workers: int) -> str:
     return f"plan '{plan.policy}' was planned for {counted(plan.workers, 'worker')}; this job has {workers}"
 
 
+def has_halves(plan: Plan) -> bool:
+    """Tell whether any reduction of ``plan`` goes in halves."""
+    return any(reduction.halves for reduction in plan.reductions)
+
+
 def batch_name(names: tuple[str, ...]) -> str:
     """A batch as a timeline labels it."""
     return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"

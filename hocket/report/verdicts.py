@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from hocket.graph import Plan
+from hocket.graph.plan import has_halves
 from hocket.graph.result import LEVEL, WAITING, ResultRow, is_level
 from hocket.planner.allreduce_baselines import DDP_BUCKET_BYTES
 from hocket.planner.named_planners import BEST_BUCKETS, USUAL
@@ -38,6 +40,20 @@ def clipping_verdict(rows: Sequence[ResultRow], unclipped: ResultRow | None) -> 
     if unclipped is None:
         return f"a step {theirs}; how long it takes unclipped the profile does not say: it clips itself"
     return f"unclipped a step takes {_step(unclipped, usual)} ({unclipped.title}, whole reductions), {theirs}"
+
+
+def halves_verdict(rows: Sequence[ResultRow], plans: Mapping[str, Plan]) -> str:
+    """The best of ``rows`` of a clipped step whose plan sums up in halves, and the best whose plan does not.
+
+    ``plans``: by policy. Empty where none goes in halves.
+    """
+    halved = [row for row in rows if has_halves(plans[row.policy])]
+    if not halved:
+        return ""
+    best = min(halved, key=lambda row: row.iteration_s)
+    whole = min((row for row in rows if row not in halved), key=lambda row: row.iteration_s)
+    times = f"with reductions in halves {_step(best, whole)} at best ({best.title})"
+    return f"{times}, with whole ones alone {_step(whole, best)} ({whole.title})"
 
 
 def result_verdict(row: ResultRow, usual: ResultRow | None, where: str) -> str:

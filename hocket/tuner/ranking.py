@@ -12,12 +12,13 @@ import msgspec
 
 from hocket.graph import Plan, ResultRow, StepGraph, Timeline
 from hocket.graph.clipped_step import clipped_for
-from hocket.graph.plan import ARCHITECTURE_NAMES
+from hocket.graph.plan import ARCHITECTURE_NAMES, has_halves
 from hocket.graph.result import WAITING, is_level
 from hocket.network import Network
 from hocket.notebook import ObjectSummary, Summarized, data_frame
 from hocket.planner import Architecture, Barrier, policies_of
-from hocket.planner.named_planners import BEST_BUCKETS, USUAL
+from hocket.planner import plan as plan_by_policy
+from hocket.planner.named_planners import BEST_BUCKETS, POLICIES, USUAL
 from hocket.sim import check_iterations, simulate
 from hocket.text import counted, duration_text
 from hocket.tuner.best_buckets import best_buckets
@@ -131,6 +132,9 @@ def tune(
 ) -> Tuning:
     """Simulate every policy of an architecture, search for a better plan from theirs, and rank them all.
 
+    Of a step that clips a policy whose plan has reductions in halves is ranked without them, too, as
+    "caramel whole", say.
+
     A step that ``exact`` can plan is planned by it too. With AllReduce DDP is ranked with its default buckets
     ("ddp") and with the best of several sizes ("ddp-best", of ``bucket_bytes``). The search's plan is one of
     the ranked, so what is returned is never slower than any of them.
@@ -207,6 +211,10 @@ def tune(
             clip=clip,
         )
         planned[name] = make_plan(graph, network, name, exchange, seed=seed, budget_s=budget_s)
+        if has_halves(planned[name].plan) and name in POLICIES:
+            whole = for_workers(plan_by_policy(graph, network, name, seed=seed), network)
+            whole = msgspec.structs.replace(whole, policy=f"{name} whole")
+            planned[whole.policy] = PlannedPolicy(plan=whole)
     report("search", len(names), len(names) + 1)
     better = improve(
         graph,

@@ -9,6 +9,7 @@ import numpy as np
 
 from hocket.graph import Plan, StepGraph
 from hocket.graph.clipped_step import is_clipped
+from hocket.graph.plan import has_halves
 from hocket.network import Network
 from hocket.planner import plan as plan_by_policy
 from hocket.planner.allreduce_baselines import ddp
@@ -58,14 +59,10 @@ def plans_to_try(graph: StepGraph, network: Network) -> list[Plan]:
     for k in worthwhile:
         if len(chosen) < _MOST_TRIED and all(seconds[k] > _ALIKE * seconds[other] for other in chosen):
             chosen.append(k)
-    whole = [k for k in worthwhile if not _has_halves(plans[k])]
-    if whole and all(_has_halves(plans[k]) for k in chosen):
+    whole = [k for k in worthwhile if not has_halves(plans[k])]
+    if whole and all(has_halves(plans[k]) for k in chosen):
         chosen[_MOST_TRIED - 1 :] = whole[:1]
     return [plans[k] for k in chosen]
-
-
-def _has_halves(plan: Plan) -> bool:
-    return any(reduction.halves for reduction in plan.reductions)
 
 
 def _another(best: int, alike: Sequence[int], transfers: Sequence[int]) -> list[int]:
@@ -109,4 +106,4 @@ def _sliced_or_batched(graph: StepGraph, network: Network, halves: bool) -> list
             made = bytescheduler(graph, network, size, ordered=ordered, halves=halves)
             name = f"bytescheduler {size / 1e6:.3g} MB{', ordered' if ordered else ''}{behind}"
             plans.append(msgspec.structs.replace(made, policy=name))
-    return [plan for plan in plans if _has_halves(plan)] if halves else plans
+    return [plan for plan in plans if has_halves(plan)] if halves else plans

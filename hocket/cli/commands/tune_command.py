@@ -89,6 +89,7 @@ def tune(
         best_buckets,
         clipping_verdict,
         gains,
+        halves_verdict,
         on_workers,
         ranking_remarks,
         ranking_verdict,
@@ -145,7 +146,10 @@ def tune(
         )
     else:
         where = on_workers(best, link_text(network), clip=planning.clip)
-        beside = [capitalized(clipping_verdict(found.ranked, found.unclipped))] if planning.clip else []
+        beside = []
+        if planning.clip:
+            said = clipping_verdict(found.ranked, found.unclipped), halves_verdict(found.ranked, found.plans)
+            beside = [capitalized(line) for line in said if line]
         verdict = capitalized(ranking_verdict(found.ranked, where, found.alike_s))
         show(
             memory_answers(memory, [verdict, *beside, *caution(graph)]),

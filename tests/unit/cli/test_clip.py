@@ -38,6 +38,20 @@ def test_a_clipped_step_stands_beside_an_unclipped_one(in_tmp: Path) -> None:
     assert "unclipped" not in json.loads(hocket("tune", BRANCHES, *NETWORK, "--budget", "1s", "--json").out)
 
 
+def test_plans_without_halves_are_ranked_as_clipped_steps_beside_those_with_some(in_tmp: Path) -> None:
+    asked = ["tune", BRANCHES, *NETWORK, "--clip", "--budget", "1s", "-o", "best.json"]
+    rows = {row["policy"]: row["iteration_s"] for row in json.loads(hocket(*asked, "--json").out)["ranked"]}
+    # Beside the plan of a step that does not clip, which it is: all transfers are waited for by the norm.
+    assert hocket("plan", BRANCHES, *NETWORK, "--policy", "caramel", "-o", "whole.json").status == 0
+    clipped = hocket("simulate", BRANCHES, *NETWORK, "--clip", "--plan", "whole.json", "--json")
+    assert rows["caramel whole"] == pytest.approx(json.loads(clipped.out)["iteration_s"])
+    assert rows["caramel"] < rows["caramel whole"]
+    assert "bytescheduler whole" not in rows  # its plan has no halves here
+    said = hocket(*asked).out
+    assert "\nWith reductions in halves " in said
+    assert ", with whole ones alone " in said
+
+
 def test_training_takes_a_plan_with_halves(in_tmp: Path) -> None:
     planned = hocket("plan", BRANCHES, *NETWORK, "--clip", "--policy", "caramel", "-o", "plan.json")
     assert planned.status == 0, planned.err
