@@ -121,8 +121,7 @@ class Ranks:
         self._groups.pop(key, None)
         self._alone.discard(key)
         for path in self._folder.glob(f"{key}.*"):
-            said = path.suffix in (".out", ".earlier") and path.stat().st_size > 0
-            if said or path.suffix == ".status":
+            if path.suffix in (".out", ".earlier", ".status"):
                 path.replace(ended / path.name)
             else:
                 path.unlink()
