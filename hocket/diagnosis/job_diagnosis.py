@@ -71,7 +71,8 @@ class Diagnosis:
     check
         The recorded job beside its prediction; None for a job of one rank.
     tuning
-        Every policy, ranked; None where nothing is planned.
+        Every policy, ranked; None where nothing is planned, or for other numbers of ranks than trained where
+        the prediction misses the recorded job.
     scaling
         Predictions under the best plan, all ranks equally fast, of as many as trained and twice as many each
         time, until a tenth of a step is computing; empty where the prediction misses the recorded job.
@@ -141,9 +142,13 @@ def diagnose(
     check = (
         None if recorded is None else check_recorded(graph, replace(network, num_workers=recorded.workers))
     )
+    found = replace(found, network=network, check=check)
+    misses = check is not None and not check.agrees
+    if misses and recorded is not None and network.num_workers != recorded.workers:
+        return found
     tuning = tune(graph, network, iterations=_ITERATIONS, budget_s=budget_s, progress=told)
-    found = replace(found, network=network, check=check, tuning=tuning)
-    if check is not None and not check.agrees:
+    found = replace(found, tuning=tuning)
+    if misses:
         return found  # What misses the recorded job says nothing of larger ones.
     # Ranks as fast as each other: one stands for all, whatever their number.
     mean = replace(graph, durations_s=graph.durations_s.mean(axis=1, keepdims=True))

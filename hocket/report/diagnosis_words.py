@@ -11,7 +11,7 @@ from hocket.text import capitalized, counted, duration_text, listed, percent_tex
 
 _LITTLE = 0.02  # of a step, below which a part is not named
 _MUCH = 0.1  # of a step, from which something is to be done about a part
-_MISSED = "The prediction misses the recorded job, so nothing is said of more ranks"
+_MISSED = "The prediction misses the recorded job, so nothing is said of other numbers of ranks"
 _UNEVEN = 0.05  # more than the mean, from which a rank is slow
 
 
@@ -48,8 +48,8 @@ def answers(diagnosis: Diagnosis) -> list[str]:
         verdict = capitalized(ranking_verdict(tuning.ranked, where, tuning.alike_s))
         found.append(f"{verdict}; the bound is {duration_text(tuning.best.bound_s)}")
         found += [capitalized(_scaling(diagnosis))] if diagnosis.scaling else [_MISSED]
-        if diagnosis.check is not None:
-            found.append(capitalized(diagnosis.check.line))
+    elif diagnosis.check is not None:
+        found.append(_MISSED)
     elif diagnosis.reason:
         found.append(f"Nothing can be planned: {diagnosis.reason}")
     else:
@@ -57,6 +57,8 @@ def answers(diagnosis: Diagnosis) -> list[str]:
             "What plans and more ranks would bring depends on the network, which the trace does not show: "
             "give --bandwidth and --latency"
         )
+    if diagnosis.check is not None:
+        found.append(capitalized(diagnosis.check.line))
     return found
 
 

@@ -10,6 +10,7 @@ import pytest
 from tests.unit.cli.test_commands import hocket, refused
 from tests.unit.interop.kinds import Training, steps, usual
 from tests.unit.interop.synthetic_jobs import Job, Layer
+from tests.unit.interop.traces import MAIN
 from tests.unit.interop.ways import captured, fsdp
 
 LAYERS = tuple(Layer(forward_us=200, backward_us=400, rows=1024) for _ in range(6))
@@ -85,6 +86,31 @@ def test_a_job_that_cannot_be_planned_has_its_times_and_the_reason(
     assert reason in ran.out
     assert ran.out.startswith("Of ")
     assert (tmp_path / "page.html").is_file()
+
+
+def waiting(trace: Training) -> None:
+    """Gradients averaged by hand, the last of which waits for another rank."""
+    trace.forward()
+    trace.backward()
+    for k, size in enumerate(trace.layers):
+        trace.collective("allreduce", size, thread=MAIN, us=3000 if k == 3 else 150)
+    trace.update()
+
+
+def test_a_prediction_that_misses_the_job_says_nothing_of_other_ranks(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    document = steps(Training(layers=(400_000,) * 4), waiting)
+    for event in document["traceEvents"]:
+        if event["name"].startswith("ncclDevKernel"):
+            event["args"]["Group size"] = 2
+    path.write_text(json.dumps(document))
+    ran = hocket("diagnose", str(path), "--budget", "100ms")
+    assert "misses the recorded job, so nothing is said of other numbers of ranks" in ran.out
+    assert "Best of " in ran.out
+    ran = hocket("diagnose", str(path), "--budget", "100ms", "--workers", "64")
+    assert "misses the recorded job, so nothing is said of other numbers of ranks" in ran.out
+    assert "Best of " not in ran.out
+    assert "64" not in ran.out.split("Next:")[0]
 
 
 def test_a_trace_without_steps_is_not_called_one(tmp_path: Path) -> None:
