@@ -39,7 +39,7 @@ if TYPE_CHECKING:
         save_network,
     )
     from hocket.offers import Offer, Rental, RentalRow, TrainingJob, load_offers
-    from hocket.offers.rent import rent
+    from hocket.offers.compare_offers import rent
     from hocket.predictor import Machines, Prediction, Predictions, predict
     from hocket.profiler import profile, watch
     from hocket.runtime.training.clip import clip_grad_norm_

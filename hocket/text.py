@@ -100,9 +100,21 @@ def scaled_text(value: float, unit: str) -> str:
 
 
 def rate_text(per_second: float, of: str = "examples") -> str:
-    """A rate to three digits: by the second or, where that is less than 0.1, by the minute, hour or day."""
+    """A rate to three digits: by the second or, where that is less than 0.1, by the minute, hour or day.
+
+    From ten thousand on in thousands, from ten million on in millions: ``29.6 k examples/s``.
+    """
     period = rate_period([per_second])
-    return f"{digits(per_second / period.per_second)} {of}/{period.symbol}"
+    rate = per_second / period.per_second
+    prefix, scale = rate_scale([rate])
+    return f"{digits(rate / scale)} {prefix}{' ' if prefix else ''}{of}/{period.symbol}"
+
+
+def rate_scale(rates: Iterable[float]) -> tuple[str, float]:
+    """The prefix, and what it stands for, that the largest of ``rates`` is read in: "" below ten thousand."""
+    largest = _as_read(max(rates, default=0.0))
+    fitting = ((prefix, scale) for prefix, scale in (("M", 1e6), ("k", 1e3)) if largest >= 10 * scale)
+    return next(fitting, ("", 1.0))
 
 
 def rate_period(per_second: Iterable[float]) -> TimeUnit:

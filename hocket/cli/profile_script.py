@@ -12,7 +12,7 @@ from pathlib import Path
 from hocket.cli.printing import note, warn
 from hocket.cli.stoppable import Stoppable
 
-_PATIENCE_S, _GLANCE_S = 5.0, 0.05
+_PATIENCE_S, _GLANCE_S, _LINE_S = 5.0, 0.05, 10.0
 
 
 def measure_script(
@@ -22,9 +22,16 @@ def measure_script(
     from hocket.document import is_standard_output
     from hocket.graph import save_step
     from hocket.profiler import described, profile_script
+    from hocket.profiler.machine_use import BusyNotice
 
     place = output if is_standard_output(output) else output.absolute()  # the script may leave the folder
     rank = os.environ.get("RANK", "0")
+    lines, notice = StepLines(script), BusyNotice(lambda line: note(f"{script}: {line}"))
+
+    def report(done: int, total: int) -> None:
+        notice.look()
+        lines.report(done, total)
+
     with Stoppable():
         measured = profile_script(
             script,
@@ -32,6 +39,7 @@ def measure_script(
             steps=steps,
             batch_size=batch_size,
             tell=lambda line: note(f"{script}: {line}"),
+            progress=report if rank == "0" else None,
         )
     if rank == "0":
         save_step(measured.profile.graph, place)
@@ -39,6 +47,25 @@ def measure_script(
         if measured.profile.graph.caveat:
             warn(f"{output}: {measured.profile.graph.caveat}")
     _leave_behind()
+
+
+class StepLines:
+    """Lines on the steps that were seen, every ten seconds, printed between steps.
+
+    A script may start processes and print by itself: no thread and no bar is beside it.
+    """
+
+    def __init__(self, script: Path) -> None:
+        self._script = script
+        self._began_s = self._told_s = time.monotonic()
+
+    def report(self, done: int, total: int) -> None:
+        """Tell how many steps were seen of those that are needed, if it is time."""
+        now_s = time.monotonic()
+        if now_s - self._told_s < _LINE_S:
+            return
+        self._told_s = now_s
+        note(f"{self._script}: {done} of {total} steps measured after {now_s - self._began_s:.0f} s")
 
 
 def _leave_behind() -> None:

@@ -190,7 +190,8 @@ def predict(
         )
         for k, each in enumerate(prepared)
     ]
-    return Predictions(rows, title=f"{graph.model}: throughput", setup=setup_line(graph, network, rows[0]))
+    setup = setup_line(graph, network, rows[0])
+    return Predictions(rows, title=f"{graph.model}: throughput", setup=setup, caveat=graph.caveat)
 
 
 def _on_threads(tasks: Sequence[tuple[Prepared, int]], progress: Progress | None) -> list[Outcome]:

@@ -64,6 +64,8 @@ class Predictions(Summarized, list[Prediction]):
         The page's title, with the model's name.
     setup
         The configurations in one line: mode, architecture, policy, batch size, network.
+    caveat
+        The step's caveat: how far its durations may be off; "" for none.
 
     Examples
     --------
@@ -77,10 +79,13 @@ class Predictions(Summarized, list[Prediction]):
     True
     """
 
-    def __init__(self, rows: Iterable[Prediction], *, title: str = "", setup: str = "") -> None:
+    def __init__(
+        self, rows: Iterable[Prediction], *, title: str = "", setup: str = "", caveat: str = ""
+    ) -> None:
         super().__init__(rows)
         self.title = title
         self.setup = setup
+        self.caveat = caveat
 
     @property
     def rows(self) -> list[Prediction]:
@@ -116,7 +121,7 @@ class Predictions(Summarized, list[Prediction]):
         """
         from hocket.report.prediction_page import render_prediction
 
-        page = Page(render_prediction(self, title=self.title, setup=self.setup))
+        page = Page(render_prediction(self, title=self.title, setup=self.setup, caveat=self.caveat))
         if path is not None:
             page.save(path)
         return page
@@ -126,7 +131,8 @@ class Predictions(Summarized, list[Prediction]):
         shown = [row for k, row in enumerate(self) if k in (0, len(self) - 1) or row is best]
         lines = [(row.machines, f"{rate_text(row.throughput)}; busiest: {row.bottleneck}") for row in shown]
         headline = f"{counted(len(self), 'prediction')}: {self.title}"
-        return ObjectSummary(headline, [("of", self.setup), *lines, ("answer", answers(self)[0])])
+        of = f"{self.setup} · {self.caveat}" if self.caveat else self.setup
+        return ObjectSummary(headline, [("of", of), *lines, ("answer", answers(self)[0])])
 
 
 def setup_line(graph: StepGraph, network: Network, row: Prediction) -> str:
@@ -136,4 +142,4 @@ def setup_line(graph: StepGraph, network: Network, row: Prediction) -> str:
     bandwidth = f"{scaled_text(network.bandwidth_bps, 'bit/s')}, startup {duration_text(network.startup_s)}"
     said = [f"{mode}, {exchange}", row.policy, f"batches of {graph.batch_size}", f"interfaces of {bandwidth}"]
     said += [] if network.nodes is None else [network.nodes.text]
-    return " · ".join([*said, *([graph.caveat] if graph.caveat else [])])
+    return " · ".join(said)

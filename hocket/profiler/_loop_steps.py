@@ -46,7 +46,8 @@ class LoopSteps:
     """Warms up, records a step, then times plain and sampled ones in turns, until it has ``steps`` of each.
 
     A step that is not like the recorded one (an evaluation, or a skipped update, lay in it) counts for
-    nothing, unless too many are like that. ``done`` gets the profile.
+    nothing, unless too many are like that. ``done`` gets the profile, ``progress`` between steps how many
+    were seen and how many are needed if all count.
     """
 
     def __init__(
@@ -58,11 +59,12 @@ class LoopSteps:
         batch_size: int | None,
         done: Callable[[LoopProfile], None],
         failed: Callable[[Exception], None],
+        progress: Callable[[int, int], object] | None = None,
     ) -> None:
         self.num_seen = 0
         self._model, self._optimizer = model, optimizer
         self._steps, self._batch_size = steps, batch_size
-        self._done, self.failed = done, failed
+        self._done, self.failed, self._progress = done, failed, progress
         self._parameters = parameters_of({"": model})
         self._device = device_type(self._parameters.values())
         self._warmup = _WARMUP
@@ -97,6 +99,8 @@ class LoopSteps:
         if hasattr(self._model, "hocket"):
             raise HocketError(DISTRIBUTED)
         self.num_seen += 1
+        if self._progress is not None:
+            self._progress(self.num_seen, needed_steps(self._steps))
         if self._warmup > 0:
             if _num_compiled() > self._graphs_made:  # the optimizer's step
                 raise HocketError(self._hidden())

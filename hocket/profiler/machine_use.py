@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,6 +14,9 @@ _IDLE, _IOWAIT, _GUEST = 3, 4, 8
 """Places in the first line of ``/proc/stat``, after its name: a guest's time is the user's too."""
 _MUCH = 0.1  # of all processors: with less of them others disturb a step hardly
 _FULL = 0.85  # of all processors: with less of them in use there was room for the step
+
+
+_LOOK_S = 2.0  # from one look at the machine to the next: what others do for less is no news
 
 
 class MachineUse(NamedTuple):
@@ -62,6 +66,32 @@ class UseMeter:
         busy = sum(ticks[:_GUEST]) - ticks[_IDLE] - ticks[_IOWAIT]
         count = sum(line.startswith("cpu") for line in lines) - 1
         return _Reading(time.perf_counter(), busy / _TICKS, own / _TICKS, count)
+
+
+class BusyNotice:
+    """A line, once, as soon as others are seen to use the machine; :meth:`look` is for between steps."""
+
+    def __init__(self, tell: Callable[[str], object], meter: Callable[[], UseMeter] = UseMeter) -> None:
+        self._tell, self._make_meter = tell, meter
+        self._begin()
+
+    def _begin(self) -> None:
+        self._meter: UseMeter | None = self._make_meter()
+        self._since_s = time.perf_counter()
+
+    def look(self) -> None:
+        """Tell of others, if they used much of the machine for the last seconds."""
+        if self._meter is None or time.perf_counter() - self._since_s < _LOOK_S:
+            return
+        use = self._meter.use()
+        if use is None or not use.crowded:
+            self._begin()
+            return
+        self._meter = None
+        self._tell(
+            f"other programs use {use.others:.1f} of {use.processors} processors while steps are measured,"
+            " which makes computing look too slow: end them, or measure again on a quiet machine"
+        )
 
 
 class _Reading(NamedTuple):

@@ -45,21 +45,27 @@ class _Enough(SystemExit):
 
 
 def profile_script(
-    path: Path, arguments: Sequence[str], *, steps: int, batch_size: int | None, tell: Callable[[str], None]
+    path: Path,
+    arguments: Sequence[str],
+    *,
+    steps: int,
+    batch_size: int | None,
+    tell: Callable[[str], None],
+    progress: Callable[[int, int], object] | None = None,
 ) -> LoopProfile:
     """Run a script as ``python path arguments`` does, alone as torchrun would, until its steps are measured.
 
     The first optimizer that steps is watched, in this process, with the module that holds its parameters.
     Where no RANK is set, the environment says that this is the one rank of a job. Then the script is ended.
     Its ``torch.compile`` does nothing, which the step has as its caveat. ``tell`` gets a line on that, and
-    one on what is watched.
+    one on what is watched; ``progress`` gets between steps how many were seen and are needed.
 
     Raises
     ------
     HocketError
         When the script ends or raises before that, with how many steps were seen, or cannot be watched.
     """
-    watcher = _FirstOptimizer(steps, batch_size, tell)
+    watcher = _FirstOptimizer(steps, batch_size, tell, progress)
     ended, alone = "", "RANK" not in os.environ
     left_out: list[str] = []
 
@@ -94,7 +100,14 @@ def profile_script(
 class _FirstOptimizer:
     """Waits for an optimizer to step, and watches it from the next forward pass on."""
 
-    def __init__(self, steps: int, batch_size: int | None, tell: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        steps: int,
+        batch_size: int | None,
+        tell: Callable[[str], None],
+        progress: Callable[[int, int], object] | None,
+    ) -> None:
+        self._progress = progress
         self.measured: LoopProfile | None = None
         self.error: HocketError | None = None
         self._steps, self._batch_size, self._tell = steps, batch_size, tell
@@ -151,6 +164,7 @@ class _FirstOptimizer:
                 batch_size=self._batch_size,
                 done=self._done,
                 failed=self._fail,
+                progress=self._progress,
             )
         except HocketError as error:
             self._fail(error)

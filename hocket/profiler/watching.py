@@ -55,6 +55,7 @@ class Watching:
         batch_size: int | None,
         done: Callable[[LoopProfile], None],
         failed: Callable[[HocketError], None],
+        progress: Callable[[int, int], object] | None = None,
     ) -> None:
         model, optimizer = watchable(model, optimizer)
         if _watched:
@@ -71,6 +72,7 @@ class Watching:
             batch_size=batch_size,
             done=self._measured,
             failed=self._went_wrong,
+            progress=progress,
         )
         self._loop = Loop(model, optimizer, self.steps)
         _watched.append(self)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from hocket.columns import Column, percent_column, text_column
 from hocket.errors import HocketError
-from hocket.predictor.answer import answers, caveats, name_of
+from hocket.predictor.answer import caveats, name_of, verdicts
 from hocket.predictor.prediction import Prediction
 from hocket.predictor.prediction_curves import cheapest, curves, fastest, saturation
 from hocket.predictor.prediction_notes import base_note
@@ -15,7 +16,15 @@ from hocket.report.html_page import Tile, render_page
 from hocket.report.prediction_measured import MeasuredThroughput, ModelError, model_errors
 from hocket.report.prediction_plot_data import prediction_figure
 from hocket.report.prediction_table import prediction_columns, saturated_rows
-from hocket.text import counted, four_digits, time_unit
+from hocket.text import counted, four_digits, rate_text, time_unit
+
+
+class PageAnswer(NamedTuple):
+    """A page's answers, a line of what they rest on, and the next command."""
+
+    lines: Sequence[str]
+    assumptions: str = ""
+    following: str = ""
 
 
 def render_prediction(
@@ -23,11 +32,14 @@ def render_prediction(
     *,
     title: str = "Predicted throughput",
     setup: str = "",
+    caveat: str = "",
     points: Sequence[MeasuredThroughput] = (),
+    answer: PageAnswer | None = None,
 ) -> str:
     """The page of ``rows``: answers, curves over the number of workers, a table, and the busiest resource.
 
-    ``setup`` says in one line what was predicted for; ``points`` are measured configurations among ``rows``.
+    ``setup`` says in one line what was predicted for, ``caveat`` how far the step may be off; ``points`` are
+    measured configurations among ``rows``. ``answer``: in place of what ``rows`` alone tell.
 
     Raises
     ------
@@ -47,9 +59,9 @@ def render_prediction(
         title=title,
         setup=setup,
         tiles=_tiles(rows, errors),
-        answers=[line for line in answers(rows) if line not in held],
+        answer=answer or PageAnswer(verdicts(rows)),
         base=base_note(rows),
-        caveats=held,
+        caveats=[*([caveat] if caveat else []), *held],
         columns=prediction_columns(rows, points),
         highlighted=saturated_rows(rows),
         errors=_error_columns(errors) if errors else [],
@@ -78,7 +90,7 @@ def _tiles(rows: Sequence[Prediction], errors: Sequence[ModelError]) -> list[Til
     row = top or knee or curve[-1]
     grows = "Still grows at" if len(curve) > 1 else "Predicted for"
     label = "Fastest with" if top else "Saturates at" if knee else grows
-    rate = f"{four_digits(row.throughput)} examples/s"
+    rate = rate_text(row.throughput)
     of_several = f"{name_of(curve, rows)}, " if len(curves(rows)) > 1 else ""
     busy = f"{row.bottleneck_utilization:.1%} of the time"
     tiles = [

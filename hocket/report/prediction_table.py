@@ -18,7 +18,7 @@ from hocket.columns import (
 from hocket.predictor.prediction import Prediction
 from hocket.predictor.prediction_curves import curves, fastest, saturation
 from hocket.report.prediction_measured import MeasuredThroughput
-from hocket.text import UNDEFINED, TimeUnit, decimals_for, rate_period, time_unit
+from hocket.text import UNDEFINED, TimeUnit, decimals_for, rate_period, rate_scale, time_unit
 
 _BUSIEST = "The resource that is in use for most of the time, and for how much of it."
 _TURNS = " Both ways of a link together, where it pulls and pushes in turn: at 50% each it is always in use."
@@ -27,8 +27,8 @@ _TURNS = " Both ways of a link together, where it pulls and pushes in turn: at 5
 def prediction_columns(rows: Sequence[Prediction], points: Sequence[MeasuredThroughput] = ()) -> list[Column]:
     """The columns of ``rows``, in the order given; what no row has gets none. Of ``points``: the mean."""
     unit = time_unit(row.step_s for row in rows)
-    period = rate_period([row.throughput for row in rows])
-    by = f"1/{period.symbol}"
+    period, prefix = _rate_unit(rows)
+    by = f"{prefix or 1}/{period.symbol}"
     rate = decimals_for(row.throughput / period.per_second for row in rows)
     measured = [_mean([p.throughput for p in points if p[:2] == (row.workers, row.servers)]) for row in rows]
 
@@ -92,6 +92,13 @@ def prediction_columns(rows: Sequence[Prediction], points: Sequence[MeasuredThro
     return known(columns)
 
 
+def _rate_unit(rows: Sequence[Prediction]) -> tuple[TimeUnit, str]:
+    """The period that rates of ``rows`` are read by, in thousands or millions where they are large."""
+    period = rate_period([row.throughput for row in rows])
+    prefix, scale = rate_scale(row.throughput / period.per_second for row in rows)
+    return period._replace(per_second=scale * period.per_second), prefix
+
+
 def _half_width(row: Prediction, decimals: int, period: TimeUnit) -> Cell:
     if row.throughput_low is None or row.throughput_high is None:
         return Cell(UNDEFINED, None)
@@ -114,7 +121,9 @@ def narrow_columns(rows: Sequence[Prediction], points: Sequence[MeasuredThroughp
     found = []
     for column in narrow(prediction_columns(rows, points)):
         if column.heading == "Throughput":
-            found.append(column._replace(short=f"Examples{column.unit[1:]}", unit=""))
+            prefix, _, period = column.unit.partition("/")
+            unit = "" if prefix == "1" else prefix
+            found.append(column._replace(short=f"Examples/{period}", unit=unit))
         elif column.heading == "Bottleneck":
             turns = _TURNS if any(row.takes_turns for row in rows) else ""
             found.append(text_column("Busiest", [row.busiest for row in rows], f"{_BUSIEST}{turns}"))

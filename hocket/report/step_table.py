@@ -76,8 +76,8 @@ def ranking_columns(rows: Sequence[ResultRow]) -> list[Column]:
         percent_column(
             "Over bound",
             [over_bound(row) for row in rows],
-            "The step's distance from the least that any order of as many transfers can reach.",
-        ),
+            "The step's distance from the least that any order of as many transfers as its own can reach.",
+        ).as_wide(),
     ]
 
 

@@ -63,7 +63,7 @@ def result_verdict(row: ResultRow, usual: ResultRow | None, where: str) -> str:
     """
     name = f"{row.policy} ({row.status})" if row.status else row.title
     compared = [] if usual is None or usual.policy == row.policy else [_against(row, usual)]
-    return f"{name}: {_step(row, usual)} a step {where}" + _clauses_text([*compared, _above(row)])
+    return f"{name}: {_step(row, usual)} a step {where}" + _clauses_text(compared) + _least(row, usual)
 
 
 def ranking_verdict(rows: Sequence[ResultRow], where: str, alike_s: Mapping[str, float] | None = None) -> str:
@@ -78,7 +78,7 @@ def ranking_verdict(rows: Sequence[ResultRow], where: str, alike_s: Mapping[str,
     level = [row for row in rows if is_level(row.iteration_s, best.iteration_s)]
     if usual in level:
         beats = f"no other policy beats {usual.policy}" if len(rows) > 1 else usual.policy
-        return f"{beats}: {_step(usual, None)} a step {where}" + _clauses_text([_above(usual)])
+        return f"{beats}: {_step(usual, None)} a step {where}{_least(usual, usual)}"
     told = f"best of {len(rows)} policies: {_named(level)}, " if len(rows) > 1 else f"{best.title}: "
     if buckets in level:
         told = f"no other policy beats ddp's best bucket ({_bucket(buckets)}): "
@@ -88,7 +88,7 @@ def ranking_verdict(rows: Sequence[ResultRow], where: str, alike_s: Mapping[str,
     if buckets is not None and buckets not in level and not _is_default(buckets, usual):
         theirs = f"ddp's best bucket ({_step(buckets, usual)}, {_bucket(buckets)})"
         compared.append(_apart_from(best, buckets, theirs, alike_s))
-    return f"{told}{_step(best, usual)} a step {where}" + _clauses_text([*compared, _above(best)])
+    return f"{told}{_step(best, usual)} a step {where}" + _clauses_text(compared) + _least(best, usual)
 
 
 def ranking_remarks(rows: Sequence[ResultRow]) -> list[str]:
@@ -204,18 +204,22 @@ def _bucket(row: ResultRow) -> str:
     return f"{(row.bucket_bytes or 0) >> 20} MiB"
 
 
-def _above(row: ResultRow) -> str:
-    """The distance from the bound; nothing where there is none."""
+def _least(row: ResultRow, usual: ResultRow | None) -> str:
+    """A clause on the least that a step can take by the bound, beside the usual one; "" without a bound."""
     above = over_bound(row)
     if above is None:
         return ""
     if above <= LEVEL:
-        return "the least that any order of as many transfers can take"
-    said = f"at most {percent_text(above)} over what any order of as many transfers can reach"
+        return ", the least that any order of as many transfers can take"
+    unit = time_unit([row.iteration_s, *([] if usual is None else [usual.iteration_s])])
+    said = f"; no order of as many transfers takes less than {duration_text(row.bound_s, unit)}"
+    if usual is not None and not is_level(row.bound_s, usual.iteration_s):
+        of_usual = "" if usual is row else f" than {usual.policy}"
+        said += f", {_percents(row.bound_s / usual.iteration_s - 1)}{of_usual}"
     if row.straggler_fraction < WAITING:
         return said
     return (
-        f"{said}. The bound has no waits between workers; the first to end a step waits for the last, here"
+        f"{said}. That is without waits between workers; the first to end a step waits for the last, here"
         f" {percent_text(row.straggler_fraction)} of a step on average"
     )
 

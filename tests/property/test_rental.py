@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hocket.graph import load_step
+from hocket.graph.accumulated_step import accumulated
 from hocket.offers import Offer, TrainingJob, rent
-from hocket.offers.accumulated_step import accumulated
 from hocket.offers.pareto_front import front_of
 from tests.naive import rental as naive
 from tests.unit.cli.test_commands import GOLDEN

@@ -34,10 +34,17 @@ from hocket.cli.network_settings import (
 from hocket.cli.option_groups import grouped
 from hocket.cli.predict_machines import PredictNetwork, PredictWorkers
 from hocket.cli.predict_options import PredictOutput, PredictPlanning, PredictSimulation
+from hocket.cli.prediction_screen import (
+    Answer,
+    beside_clipped,
+    crowded_servers,
+    following_command,
+    partly_filled,
+    show_rows,
+)
 from hocket.cli.printing import note, print_json, progress
-from hocket.cli.screen import MORE, NETWORK_OPTIONS, Sheet, command_line, show
 from hocket.errors import HocketError
-from hocket.text import capitalized, scaled_text
+from hocket.text import capitalized
 
 if TYPE_CHECKING:
     from hocket.graph import Plan, StepGraph
@@ -103,7 +110,7 @@ def predict(
     numbers |= {"engine": simulation.engine, "price_per_worker_hour": machines.price_per_worker_hour}
     numbers |= {"price_per_server_hour": machines.price_per_server_hour}
     checked = [] if on_servers else _checked(context, graph, network, num_workers)
-    rows = _run(graph, network, request, numbers, points, output)
+    rows = _run(graph, network, request, numbers, output)
     idle = None
     if not on_servers:
         of_network = as_reduced(of_network, [seen_by_all_reduce(described, network, w) for w in num_workers])
@@ -113,28 +120,24 @@ def predict(
     if not is_given(context, "skip"):
         settings.append(option_setting(context, "skip", request["skip"], ""))
     memory = memory_verdict(graph, 1 if on_servers else max(num_workers))
+    more = [*map(capitalized, checked), *_beside(graph, network, request, rows)]
+    told = [*map(capitalized, verdicts(rows, _link(network, planning))), *more]
+    answer = Answer(
+        memory_answers(memory, told),
+        _assumed(graph, network, rows, applying(settings, exchange.value)),
+        [*crowded_servers(graph, rows), *unknown_memory(graph)],
+        following_command(context, rows, network.bandwidth_bps),
+    )
+    _write_page(output, rows, points, answer)
     if output.json:
         _print_json(context, rows, settings, exchange.value, memory)
-        for line in checked:
+        for line in more:
             note(line)
     else:
-        assumed = assumptions(graph, applying(settings, exchange.value))
-        each = "one device, a link of its own" if network.nodes is None else "one GPU"
-        if rows[0].mode == "sync" and graph.num_samples == 1 and max(num_workers) > 1:
-            each += ", all steps equally long, so that none waits for a slower one"
-        said = f"{assumed}; each worker: {each}"
-        at = link_text(network) + (", clipped by norm" if planning.clip else "")
-        answered = [*map(capitalized, verdicts(rows, at))]
-        answered += map(capitalized, checked)
-        if planning.clip:
-            answered.append(_beside_clipped(graph, network, request, rows))
-        answered = memory_answers(memory, [*answered, *caution(graph)])
-        also = [*_crowded_servers(graph, rows), *unknown_memory(graph)]
-        following = _following(context, rows, network.bandwidth_bps)
-        _show(context, rows, points, said, answered, also, following)
+        show_rows(context, rows, points, answer._replace(lines=[*answer.lines, *caution(graph)]))
     if idle is not None:
         note(idle)
-    if (partly := _partly_filled(network, num_workers)) is not None:
+    if (partly := partly_filled(network, num_workers)) is not None:
         note(partly)
     errors = [f"{error.model} {error.mean:.1%}" for error in model_errors(rows, points)]
     if errors:
@@ -200,18 +203,17 @@ def _run(
     network: Network,
     request: dict[str, Any],
     numbers: dict[str, Any],
-    points: Sequence[MeasuredThroughput],
     output: PredictOutput,
 ) -> Predictions:
-    """Predict, and write the page and the trace: all that takes long comes before the first output.
+    """Predict, and write the trace: all that takes long comes before the first output.
 
     An interrupt leaves none of them.
     """
-    from hocket.document import write_json, write_whole
+    from hocket.document import write_json
     from hocket.interop import timeline_document
     from hocket.predictor import predict as run
 
-    drawn = page = None
+    drawn = None
     if output.timeline is not None:
         from hocket.predictor.synthetic_trace import trace
 
@@ -220,56 +222,58 @@ def _run(
             drawn = trace(graph, network, **most, **request)
     with progress("predicting") as report:
         rows = run(graph, network, **numbers, progress=report, **request)
-    if output.plot is not None:
-        from hocket.report.prediction_page import render_prediction
-
-        page = render_prediction(rows, title=rows.title, setup=rows.setup, points=points)
     if output.timeline is not None and drawn is not None:
         write_json(timeline_document(drawn), output.timeline)
-    if output.plot is not None and page is not None:
-        write_whole(page.encode(), output.plot)
     return rows
 
 
-def _beside_clipped(
-    graph: StepGraph, network: Network, request: dict[str, Any], rows: Sequence[Prediction]
-) -> str:
-    """A line on the fastest row: under ddp clipped and unclipped, and unclipped by the best policy."""
-    from hocket.graph.clipped_step import clipped
-    from hocket.predictor import predict as run
-    from hocket.text import rate_text
+def _write_page(
+    output: PredictOutput, rows: Predictions, points: Sequence[MeasuredThroughput], answer: Answer
+) -> None:
+    """Write the page that is asked for, with the terminal's answers."""
+    if output.plot is None:
+        return
+    from hocket.document import write_whole
+    from hocket.report.prediction_page import PageAnswer, render_prediction
 
-    row = max(rows, key=lambda row: row.throughput)
-    of_ddp = {**request, "policy": "ddp", "plan": None, "fusion_bytes": 0}
-    (ddp,) = run(graph, network, workers=row.workers, **of_ddp)
-    said = f"With {row.machines}: clipped under ddp {rate_text(ddp.throughput)}"
-    if clipped(graph) is graph:
-        return f"{said}; what it would be unclipped the profile does not say: it clips itself"
-    others = [of_ddp, request, {**of_ddp, "policy": "bytescheduler"}]
-    unclipped = [run(graph, network, workers=row.workers, **{**other, "clip": False})[0] for other in others]
-    best = max(unclipped, key=lambda row: row.throughput)
-    said += f" and unclipped {rate_text(unclipped[0].throughput)}"
-    return f"{said}; unclipped at best {rate_text(best.throughput)} ({best.policy}, whole reductions)"
-
-
-def _partly_filled(network: Network, num_workers: Sequence[int]) -> str | None:
-    """A note on numbers of workers that leave GPUs of the last of several nodes idle; None without any."""
-    from hocket.predictor.prediction_notes import workers_text
-
-    nodes = network.nodes
-    if nodes is None:
-        return None
-    partly = sorted(count for count in num_workers if count > nodes.gpus and count % nodes.gpus)
-    if not partly:
-        return None
-    return (
-        f"{workers_text(partly)}: the last node is filled in part, and only the NICs near its GPUs are used;"
-        f" ask for whole nodes, multiples of {nodes.gpus}"
+    page = render_prediction(
+        rows,
+        title=rows.title,
+        setup=rows.setup,
+        caveat=rows.caveat,
+        points=points,
+        answer=PageAnswer(answer.lines, answer.assumptions, answer.following),
     )
+    write_whole(page.encode(), output.plot)
 
 
-_CROWDED, _CROWDED_LIMIT = 1.5, 1.1
-"""Times its share of the bytes, from which a server is said to have most, and where that is the limit."""
+def _beside(
+    graph: StepGraph, network: Network, request: dict[str, Any], rows: Sequence[Prediction]
+) -> list[str]:
+    """Lines on what else may decide: clipping, and larger updates."""
+    from hocket.predictor.larger_updates import larger_update
+
+    said = [beside_clipped(graph, network, request, rows)] if request["clip"] else []
+    if rows[0].mode == "sync" and (larger := larger_update(graph, network, request, rows)):
+        said.append(capitalized(larger))
+    return said
+
+
+def _link(network: Network, planning: PredictPlanning) -> str:
+    """The network in words, as far as an answer names it, and clipping."""
+    return link_text(network) + (", clipped by norm" if planning.clip else "")
+
+
+def _assumed(
+    graph: StepGraph, network: Network, rows: Sequence[Prediction], settings: Sequence[AnswerSetting]
+) -> str:
+    """The line of assumptions, with what each worker is."""
+    each = "one device, a link of its own" if network.nodes is None else "one GPU"
+    if rows[0].mode == "sync" and graph.num_samples == 1 and max(row.workers for row in rows) > 1:
+        each += ", all steps equally long, so that none waits for a slower one"
+    return f"{assumptions(graph, settings)}; each worker: {each}"
+
+
 _UPDATES = {
     "arrival": "updates on arrival (of different workers at once), each as long as on the profiled worker",
     "commit": "updates on commit (one worker's after another's), each as long as on the profiled worker",
@@ -308,88 +312,3 @@ def _print_json(
     print_json([{**msgspec.to_builtins(row), **asked_for} for row in rows])
     for line in answers(rows):
         note(line)
-
-
-def _show(
-    context: typer.Context,
-    rows: Sequence[Prediction],
-    points: Sequence[MeasuredThroughput],
-    said: str,
-    answered: Sequence[str],
-    also: Sequence[str],
-    following: str,
-) -> None:
-    """Print the answers first, and what makes figures uncertain last."""
-    from hocket.columns import in_one_line
-    from hocket.predictor.answer import caveats
-    from hocket.predictor.prediction_notes import base_note
-    from hocket.report.prediction_table import narrow_columns, prediction_columns, saturated_rows
-
-    wide = context.params["wide"]
-    columns = prediction_columns(rows, points) if wide else in_one_line(narrow_columns(rows, points))
-    base = base_note(rows)
-    remarks = [*([] if base is None else [capitalized(base)]), *_free_machines(context, rows), *also]
-    remarks += [] if wide else [MORE]
-    show(
-        answered,
-        assumptions=said,
-        sheets=[Sheet("", columns, saturated_rows(rows))],
-        remarks=remarks,
-        notes=caveats(rows),
-        following=following,
-    )
-
-
-def _free_machines(context: typer.Context, rows: Sequence[Prediction]) -> list[str]:
-    """A remark on machines that cost nothing for want of a price; none where all or none have one."""
-    prices = {kind: context.params[f"price_per_{kind}_hour"] for kind in ("worker", "server")}
-    missing = [kind for kind, price in prices.items() if price is None]
-    if len(missing) != 1 or not any(row.servers for row in rows):
-        return []
-    return [f"{missing[0].capitalize()}s cost nothing here: no --price-per-{missing[0]}-hour was given"]
-
-
-def _crowded_servers(graph: StepGraph, rows: Sequence[Prediction]) -> list[str]:
-    """A remark on servers of which one has most of the bytes; none where all have about as many.
-
-    A smaller excess counts where servers' interfaces are what is busiest.
-    """
-    import numpy as np
-
-    from hocket.network import assign_servers
-
-    said = []
-    for servers in sorted({row.servers for row in rows if row.servers > 1 and row.policy != "p3"}):
-        home = assign_servers(graph.parameter_bytes.tolist(), servers)
-        loads = np.bincount(home, weights=graph.parameter_bytes, minlength=servers)
-        share = float(loads.max() / loads.sum())
-        limited = any(row.servers == servers and row.bottleneck in ("downlink", "uplink") for row in rows)
-        if share > (_CROWDED_LIMIT if limited else _CROWDED) / servers:
-            said.append(
-                f"Of {servers} servers one has {share:.0%} of the bytes, as each parameter is on one server:"
-                " --policy p3 cuts large ones"
-            )
-    return said
-
-
-def _following(context: typer.Context, rows: Sequence[Prediction], bandwidth_bps: float) -> str:
-    """The command that may make steps shorter; what ``tune`` does not rank is asked of the other exchange.
-
-    Where one worker alone is fastest, no order of transfers helps as much as a faster network.
-    """
-    from hocket.predictor.prediction_curves import curves, saturation
-
-    step = str(context.params["step"])
-    row = max(rows, key=lambda row: row.throughput)
-    if row.mode == "async":
-        like = (*NETWORK_OPTIONS, "workers")
-        return command_line(context, "hocket", "predict", step, like=like, architecture="allreduce")
-    clip = context.params["clip"] or None
-    if row.workers == 1 or (row.speedup or 1.0) < 1.0:
-        faster = scaled_text(10 * bandwidth_bps, "bit/s").replace(" ", "")
-        same = (*NETWORK_OPTIONS, "workers", "servers", "architecture", "mode")
-        return command_line(context, "hocket", "predict", step, clip=clip, like=same, bandwidth=faster)
-    (curve,) = (curve for curve in curves(rows) if row in curve)
-    chosen = saturation(curve) or row  # more workers are not worth an order of transfers, either
-    servers = chosen.servers or None
-    return command_line(context, "hocket", "tune", step, clip=clip, workers=chosen.workers, servers=servers)

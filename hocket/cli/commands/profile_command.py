@@ -232,16 +232,23 @@ def _measured(target: str, step: ProfileOptions) -> Profile:
     """The step of ``target``, measured on a device of this machine."""
     from hocket.profiler import check_device, load, make_step, on_device, profile_step
     from hocket.profiler.derived_target import USUAL_BATCH, num_examples
+    from hocket.profiler.machine_use import BusyNotice
 
     check_device(step.device)
     setup = on_device(load(target, step.batch_size or USUAL_BATCH, training=not step.inference), step.device)
+    notice = BusyNotice(note)
     with progress(f"profiling {target} on {step.device}") as report:
+
+        def between_steps(done: int, total: int) -> None:
+            notice.look()
+            report(done, total)
+
         return profile_step(
             make_step(*setup[:4], inference=step.inference),
             steps=step.steps,
             name=setup.name,
             batch_size=num_examples(setup, target, step.batch_size, note),
-            progress=report,
+            progress=between_steps,
         )
 
 

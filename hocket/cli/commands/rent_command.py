@@ -45,7 +45,7 @@ def rent(
     """Compare offers of machines for a job: hours, cost, and the best number of nodes of each."""
     from hocket.document import write_whole
     from hocket.offers import load_offers
-    from hocket.offers.rent import rent_by
+    from hocket.offers.compare_offers import rent_by
 
     output.check()
     asked = job.job()

@@ -9,9 +9,9 @@ import pytest
 
 from hocket.errors import HocketError
 from hocket.graph import MemoryMoment, StepGraph, StepMemory, load_step
+from hocket.graph.accumulated_step import accumulated
 from hocket.graph.step import Phase
 from hocket.offers import Offer, TrainingJob, rent
-from hocket.offers.accumulated_step import accumulated
 from hocket.offers.batches import batches_of
 from hocket.offers.steps_by_card import GivenSteps
 from tests.unit.cli.test_commands import GOLDEN

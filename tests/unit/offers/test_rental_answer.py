@@ -9,8 +9,8 @@ import pytest
 from hocket.errors import HocketError, UnknownNameError
 from hocket.graph import load_step
 from hocket.offers import Offer, Rental, TrainingJob, rent
+from hocket.offers.compare_offers import rent_by
 from hocket.offers.derived_steps import DerivedSteps
-from hocket.offers.rent import rent_by
 from hocket.offers.rental_answer import assumptions, cautions, left_out, not_included, verdicts
 from tests.unit.cli.test_commands import GOLDEN
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hocket.profiler.machine_use import MachineUse, UseMeter
+from hocket.profiler.machine_use import BusyNotice, MachineUse, UseMeter
 from hocket.profiler.torch_step import Profile
 from tests import strategies
 
@@ -102,3 +102,28 @@ def test_a_busy_machine_errs_one_way_and_its_step_decides_nothing() -> None:
     caveat = _measured(MachineUse(1.0, 1.0, 2)).caveat
     assert "computing looks too slow, so rho and, below rho 1, a plan's gain look too small" in caveat
     assert caveat.endswith("do not decide by it, measure again on a quiet machine")
+
+
+class _Meter:
+    """A meter that has seen ``use``."""
+
+    def __init__(self, use: MachineUse | None) -> None:
+        self._use = use
+
+    def use(self) -> MachineUse | None:
+        return self._use
+
+
+def test_others_are_told_of_once_and_as_soon_as_they_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [10.0]
+    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
+    uses = iter([MachineUse(1.0, 0.1, 2), None, MachineUse(1.0, 0.9, 2), MachineUse(1.0, 1.0, 2)])
+    said: list[str] = []
+    notice = BusyNotice(said.append, lambda: _Meter(next(uses)))  # type: ignore[arg-type,return-value]
+    notice.look()
+    assert said == []  # too early
+    for looks in range(4):
+        now[0] += 2.5
+        notice.look()
+        assert len(said) == (looks >= 2)
+    assert said[0].startswith("other programs use 0.9 of 2 processors while steps are measured")

@@ -8,7 +8,7 @@ import msgspec
 
 from hocket.errors import HocketError
 from hocket.graph import StepGraph
-from hocket.offers.accumulated_step import accumulated
+from hocket.graph.accumulated_step import accumulated
 from hocket.offers.batches import Batches, batches_of
 from hocket.offers.memory_check import largest_fitting, misfit
 from hocket.offers.node_network import network_of

@@ -1,0 +1,152 @@
+"""The screen of ``hocket predict``: rows as a table, remarks on them, and the next command."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import typer
+
+from hocket.cli.screen import MORE, NETWORK_OPTIONS, Sheet, command_line, show
+from hocket.text import capitalized, scaled_text
+
+if TYPE_CHECKING:
+    from hocket.graph import StepGraph
+    from hocket.network import Network
+    from hocket.predictor import Prediction
+    from hocket.report.prediction_measured import MeasuredThroughput
+
+_CROWDED, _CROWDED_LIMIT = 1.5, 1.1
+"""Times its share of the bytes, from which a server is said to have most, and where that is the limit."""
+
+
+class Answer(NamedTuple):
+    """A prediction's answers, on what they rest, remarks on them, and the next command."""
+
+    lines: Sequence[str]
+    assumptions: str
+    remarks: Sequence[str]
+    following: str
+
+
+def show_rows(
+    context: typer.Context,
+    rows: Sequence[Prediction],
+    points: Sequence[MeasuredThroughput],
+    answer: Answer,
+) -> None:
+    """Print the answers first, and what makes figures uncertain last."""
+    from hocket.columns import in_one_line
+    from hocket.predictor.answer import caveats
+    from hocket.predictor.prediction_notes import base_note
+    from hocket.report.prediction_table import narrow_columns, prediction_columns, saturated_rows
+
+    wide = context.params["wide"]
+    columns = prediction_columns(rows, points) if wide else in_one_line(narrow_columns(rows, points))
+    base = base_note(rows)
+    remarks = [
+        *([] if base is None else [capitalized(base)]),
+        *_free_machines(context, rows),
+        *answer.remarks,
+    ]
+    remarks += [*answer.remarks, *([] if wide else [MORE])]
+    show(
+        answer.lines,
+        assumptions=answer.assumptions,
+        sheets=[Sheet("", columns, saturated_rows(rows))],
+        remarks=remarks,
+        notes=caveats(rows),
+        following=answer.following,
+    )
+
+
+def following_command(context: typer.Context, rows: Sequence[Prediction], bandwidth_bps: float) -> str:
+    """The command that may make steps shorter; what ``tune`` does not rank is asked of the other exchange.
+
+    Where one worker alone is fastest, no order of transfers helps as much as a faster network.
+    """
+    from hocket.predictor.prediction_curves import curves, saturation
+
+    step = str(context.params["step"])
+    row = max(rows, key=lambda row: row.throughput)
+    if row.mode == "async":
+        like = (*NETWORK_OPTIONS, "workers")
+        return command_line(context, "hocket", "predict", step, like=like, architecture="allreduce")
+    clip = context.params["clip"] or None
+    if row.workers == 1 or (row.speedup or 1.0) < 1.0:
+        faster = scaled_text(10 * bandwidth_bps, "bit/s").replace(" ", "")
+        same = (*NETWORK_OPTIONS, "workers", "servers", "architecture", "mode")
+        return command_line(context, "hocket", "predict", step, clip=clip, like=same, bandwidth=faster)
+    (curve,) = (curve for curve in curves(rows) if row in curve)
+    chosen = saturation(curve) or row  # more workers are not worth an order of transfers, either
+    servers = chosen.servers or None
+    return command_line(context, "hocket", "tune", step, clip=clip, workers=chosen.workers, servers=servers)
+
+
+def beside_clipped(
+    graph: StepGraph, network: Network, request: dict[str, Any], rows: Sequence[Prediction]
+) -> str:
+    """A line on the fastest row: under ddp clipped and unclipped, and unclipped by the best policy."""
+    from hocket.graph.clipped_step import clipped
+    from hocket.predictor import predict as run
+    from hocket.text import rate_text
+
+    row = max(rows, key=lambda row: row.throughput)
+    of_ddp = {**request, "policy": "ddp", "plan": None, "fusion_bytes": 0}
+    (ddp,) = run(graph, network, workers=row.workers, **of_ddp)
+    said = f"With {row.machines}: clipped under ddp {rate_text(ddp.throughput)}"
+    if clipped(graph) is graph:
+        return f"{said}; what it would be unclipped the profile does not say: it clips itself"
+    others = [of_ddp, request, {**of_ddp, "policy": "bytescheduler"}]
+    unclipped = [run(graph, network, workers=row.workers, **{**other, "clip": False})[0] for other in others]
+    best = max(unclipped, key=lambda row: row.throughput)
+    said += f" and unclipped {rate_text(unclipped[0].throughput)}"
+    return f"{said}; unclipped at best {rate_text(best.throughput)} ({best.policy}, whole reductions)"
+
+
+def partly_filled(network: Network, num_workers: Sequence[int]) -> str | None:
+    """A note on numbers of workers that leave GPUs of the last of several nodes idle; None without any."""
+    from hocket.predictor.prediction_notes import workers_text
+
+    nodes = network.nodes
+    if nodes is None:
+        return None
+    partly = sorted(count for count in num_workers if count > nodes.gpus and count % nodes.gpus)
+    if not partly:
+        return None
+    return (
+        f"{workers_text(partly)}: the last node is filled in part, and only the NICs near its GPUs are used;"
+        f" ask for whole nodes, multiples of {nodes.gpus}"
+    )
+
+
+def _free_machines(context: typer.Context, rows: Sequence[Prediction]) -> list[str]:
+    """A remark on machines that cost nothing for want of a price; none where all or none have one."""
+    prices = {kind: context.params[f"price_per_{kind}_hour"] for kind in ("worker", "server")}
+    missing = [kind for kind, price in prices.items() if price is None]
+    if len(missing) != 1 or not any(row.servers for row in rows):
+        return []
+    return [f"{missing[0].capitalize()}s cost nothing here: no --price-per-{missing[0]}-hour was given"]
+
+
+def crowded_servers(graph: StepGraph, rows: Sequence[Prediction]) -> list[str]:
+    """A remark on servers of which one has most of the bytes; none where all have about as many.
+
+    A smaller excess counts where servers' interfaces are what is busiest.
+    """
+    import numpy as np
+
+    from hocket.network import assign_servers
+
+    said = []
+    for servers in sorted({row.servers for row in rows if row.servers > 1 and row.policy != "p3"}):
+        home = assign_servers(graph.parameter_bytes.tolist(), servers)
+        loads = np.bincount(home, weights=graph.parameter_bytes, minlength=servers)
+        share = float(loads.max() / loads.sum())
+        limited = any(row.servers == servers and row.bottleneck in ("downlink", "uplink") for row in rows)
+        if share > (_CROWDED_LIMIT if limited else _CROWDED) / servers:
+            said.append(
+                f"Of {servers} servers one has {share:.0%} of the bytes, as each parameter is on one server:"
+                " --policy p3 cuts large ones"
+            )
+    return said

@@ -1,0 +1,52 @@
+"""Larger updates: said where they decide by the simulation, with what it says of them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hocket.graph import Phase, StepGraph, load_step
+from hocket.graph.accumulated_step import accumulated
+from hocket.network import Network
+from hocket.predictor import predict
+from hocket.predictor.larger_updates import larger_update
+from tests.unit.cli.test_commands import GOLDEN
+
+STEP = load_step(GOLDEN / "branches.step.json")
+ASKED: dict[str, Any] = {"architecture": "allreduce", "steps": 60, "skip": 10}
+
+
+def advice(bits_s: float, workers: int = 4, graph: StepGraph = STEP, **changes: Any) -> str:
+    network, asked = Network(bandwidth_bps=bits_s), {**ASKED, **changes}
+    return larger_update(graph, network, asked, predict(graph, network, workers=[1, workers], **asked))
+
+
+def test_what_is_said_is_what_the_simulation_of_as_many_batches_says() -> None:
+    said = advice(500.0)
+    batches = int(re.search(r"gradients of (\d+) batches", said).group(1))  # type: ignore[union-attr]
+    (row,) = predict(accumulated(STEP, batches), Network(bandwidth_bps=500.0), workers=4, **ASKED)
+    assert (row.efficiency or 0) >= 0.9
+    assert f"efficiency {row.efficiency:.0%}" in said
+    assert f"updates of {16 * batches} examples for 16;" in said
+    (fewer,) = predict(accumulated(STEP, batches // 2), Network(bandwidth_bps=500.0), workers=4, **ASKED)
+    assert (fewer.efficiency or 0) < 0.9
+
+
+@pytest.mark.parametrize(("bits_s", "workers"), [(1e9, 4), (500.0, 1)])
+def test_nothing_is_said_where_the_network_does_not_decide(bits_s: float, workers: int) -> None:
+    assert advice(bits_s, workers) == ""
+
+
+def test_nothing_is_said_of_servers_and_of_steps_without_a_backward_pass() -> None:
+    assert advice(500.0, architecture="ps", servers=1, mode="sync") == ""
+    assert advice(500.0, graph=replace(STEP, phases=np.full_like(STEP.phases, Phase.FORWARD))) == ""
+
+
+def test_on_a_hopeless_network_the_most_batches_are_said_with_what_they_reach() -> None:
+    said = advice(10.0)
+    assert "gradients of 64 batches" in said
+    assert int(re.search(r"efficiency (\d+)%", said).group(1)) < 90  # type: ignore[union-attr]
