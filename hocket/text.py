@@ -102,7 +102,7 @@ def scaled_text(value: float, unit: str) -> str:
 def rate_text(per_second: float, of: str = "examples") -> str:
     """A rate to three digits: by the second or, where that is less than 0.1, by the minute, hour or day.
 
-    From ten thousand on in thousands, from ten million on in millions: ``29.6 k examples/s``.
+    From ten thousand on in thousands, from a million on in millions: ``29.6 k examples/s``.
     """
     period = rate_period([per_second])
     rate = per_second / period.per_second
@@ -113,8 +113,7 @@ def rate_text(per_second: float, of: str = "examples") -> str:
 def rate_scale(rates: Iterable[float]) -> tuple[str, float]:
     """The prefix, and what it stands for, that the largest of ``rates`` is read in: "" below ten thousand."""
     largest = _as_read(max(rates, default=0.0))
-    fitting = ((prefix, scale) for prefix, scale in (("M", 1e6), ("k", 1e3)) if largest >= 10 * scale)
-    return next(fitting, ("", 1.0))
+    return ("M", 1e6) if largest >= 1e6 else ("k", 1e3) if largest >= 1e4 else ("", 1.0)
 
 
 def rate_period(per_second: Iterable[float]) -> TimeUnit:

@@ -16,6 +16,7 @@ from hocket.predictor.prediction_notes import (
 from hocket.text import counted, digits, rate_text
 
 _LITTLE = 0.25  # of what workers that are added could bring, below which they are said to bring little
+_MORE = 1.05  # times the workers, from which on throughput has to have grown by more than chance
 _HARDLY = 1.1  # times as long a step as with the number of workers before
 _UNEVEN = 0.05  # of a step, from which waiting for the slowest worker is told of
 _LESS = 1 - CHANCE
@@ -158,7 +159,8 @@ def _dip(curve: Sequence[Prediction], shown: Prediction) -> str:
         return f"{_are(slower)} slower than {curve[0].workers} ({_ratios(slower, curve[0])}); "
     before = [row for row in curve if row.workers < shown.workers]
     for k, row in enumerate(before):
-        level = [other for other in before[k + 1 :] if not is_faster(other, row)]
+        more = [other for other in before[k + 1 :] if other.workers >= _MORE * row.workers]
+        level = [other for other in more if not is_faster(other, row)]
         if level:
             return f"{_are(level)} {_no_faster(level, row)} than {row.workers} ({_ratios(level, row)}); "
     first, second = curve[:2]

@@ -17,7 +17,7 @@ from hocket.predictor.prediction import Prediction
 from hocket.predictor.prediction_curves import curves
 from hocket.report.cluster_table import PART_NAMES
 from hocket.report.step_plot_data import TimelinePanel
-from hocket.text import TimeUnit, counted, four_digits, time_text
+from hocket.text import TimeUnit, counted, four_digits, rate_text, time_text
 
 _NAMED = 10
 _MOST_LANES = 60
@@ -95,9 +95,7 @@ def prediction_texts(rows: Sequence[Prediction]) -> dict[str, str]:
     for curve in curves(rows):
         name, first, last = name_of(curve, rows), curve[0], curve[-1]
         span = f"{name}: from {counted(first.workers, 'worker')} to {last.workers}"
-        found["throughput"].append(
-            f"{span}, {four_digits(first.throughput)} to {four_digits(last.throughput)} examples/s"
-        )
+        found["throughput"].append(f"{span}, {rate_text(first.throughput)} to {rate_text(last.throughput)}")
         ends = f"{first.bottleneck} {first.bottleneck_utilization:.0%}"
         if len(curve) > 1:
             ends += f" to {last.bottleneck} {last.bottleneck_utilization:.0%}"

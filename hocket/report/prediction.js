@@ -21,6 +21,12 @@
     return value >= 1e4 ? value.toFixed(0) : String(Number(value.toPrecision(4)));
   }
 
+  /** A tick's number, in thousands or millions where all its digits would meet the axis' title. */
+  function tickText(value) {
+    if (value < 1e4) return digits(value);
+    return value < 1e6 ? `${digits(value / 1e3)}k` : `${digits(value / 1e6)}M`;
+  }
+
   function numberOf(count, noun) {
     return `${count} ${noun}${count === 1 ? "" : "s"}`;
   }
@@ -155,7 +161,7 @@
     return {
       pixels,
       xaxis: {...baseAxis("workers"), ...common, range: across, tickvals: workerTicks(pixels.x), showgrid: false},
-      yaxis: {...baseAxis(title), ...common, range: up, nticks: Math.max(3, Math.round(height / 55)), exponentformat: "none", ...(log ? {tickvals: logTicks(...range), ticktext: logTicks(...range).map(digits)} : {})},
+      yaxis: {...baseAxis(title), ...common, range: up, nticks: Math.max(3, Math.round(height / 55)), exponentformat: "none", ...(range[1] >= 1e4 ? {tickformat: "~s"} : {}), ...(log ? {tickvals: logTicks(...range), ticktext: logTicks(...range).map(tickText)} : {})},
     };
   }
 

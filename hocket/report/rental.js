@@ -48,9 +48,18 @@
     return [Math.min(...all) / 1.25, Math.max(...all) * 1.25];
   }
 
+  /** Round numbers at even steps, for an axis too short for two of 1, 2 and 5 times a power of ten. */
+  function evenTicks(lowest, highest) {
+    const rough = (highest - lowest) / 4, power = 10 ** Math.floor(Math.log10(rough));
+    const step = [1, 2, 5, 10].find((factor) => factor * power >= rough) * power;
+    const first = Math.ceil(lowest / step), count = Math.floor(highest / step) - first + 1;
+    return Array.from({length: count}, (_, k) => Number(((first + k) * step).toPrecision(6)));
+  }
+
   /** Ticks of a logarithmic axis, as many as have room, with a text each. */
   function axis(title, range, room, text) {
-    const ticks = ticksWithRoom(logTicks(...range), ...range, room);
+    const found = logTicks(...range);
+    const ticks = found.length < 2 ? evenTicks(...range) : ticksWithRoom(found, ...range, room);
     return {
       ...baseAxis(title), type: "log", range: range.map(Math.log10), fixedrange: true, showline: true, ticks: "outside", ticklen: 4,
       tickcolor: colour("rule"), tickvals: ticks, ticktext: ticks.map(text),

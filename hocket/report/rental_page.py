@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from hocket.columns import led_by
 from hocket.offers.rental_answer import (
     assumptions,
     cautions,
@@ -37,7 +38,7 @@ def render_rental(rental: Rental) -> str:
         not_included=not_included(rental),
         best=offer_columns(offers, currency),
         best_marked=[any(row in answered for row in each.best) for each in offers],
-        front=row_columns(rental.front, currency),
+        front=led_by(row_columns(rental.front, currency), "Offer", "Hours", "Cost", "Nodes"),
         front_marked=[row in answered for row in rental.front],
         limited=rental.job.deadline_s is not None or rental.job.budget is not None,
         texts={"front": _text(rental)},

@@ -183,6 +183,19 @@ def test_ticks_of_a_logarithmic_axis_are_whole_numbers(browser, tmp_path):
     assert all(0.8 * min(rates) < tick < 1.2 * max(rates) for tick in found)
 
 
+def test_costs_of_offers_that_cost_about_the_same_have_ticks(browser, tmp_path):
+    step = load_step(GOLDEN / "branches.step.json")
+    common = {"device": "toy", "gpus": 2, "most_nodes": 4, "intra_bps": 1e12, "bandwidth_bps": 1e12}
+    offers = [Offer(name=name, price_per_hour=price, **common) for name, price in (("a", 10), ("b", 10.9))]
+    path = tmp_path / "page.html"
+    path.write_text(rent(step, offers, TrainingJob(examples=1e6)).plot().html, encoding="utf-8")
+    open_page(browser, path)
+    ticks = browser.execute_script(
+        "return [...document.querySelectorAll('#front .ytick text')].map((tick) => tick.textContent)"
+    )
+    assert ticks == ["5,000", "6,000", "7,000"]
+
+
 @pytest.mark.parametrize("width", [390, 1280])
 def test_nothing_is_wider_than_the_window_and_every_figure_has_a_text(browser, page, width):
     address = page(width)

@@ -64,6 +64,8 @@ def test_bandwidths_have_a_scaled_unit(bits: float, text: str) -> None:
 def test_sizes_rates_and_shares() -> None:
     assert tuple(scaled_text(size, "B") for size in (28e6, 999.9, 0)) == ("28 MB", "1 kB", "0 B")
     assert rate_text(3298.4) == "3298 examples/s"
+    assert (rate_text(9994.0), rate_text(29_640.0)) == ("9994 examples/s", "29.6 k examples/s")
+    assert (rate_text(9.995e5), rate_text(1.314e6)) == ("1 M examples/s", "1.31 M examples/s")
     assert rate_text(0.4706) == "0.471 examples/s"
     assert rate_text(1 / 3600) == "1 examples/h"
     assert (rate_text(3.7e-8), rate_text(0.0)) == ("0.0032 examples/day", "0 examples/s")

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hocket.predictor import Prediction
-from hocket.predictor.answer import answers
+from hocket.predictor.answer import answers, verdicts
 from hocket.predictor.prediction_curves import cheapest, curves, saturation
 from hocket.predictor.prediction_notes import (
     base_note,
@@ -95,6 +95,12 @@ def test_one_worker_off_its_profiles_mean_is_explained() -> None:
     assert (base_note([drawn, row(2, 50, mode="sync")]) or "").endswith(
         ", its mean; the row of one worker draws its steps, so that it differs by chance"
     )
+
+
+def test_large_numbers_beside_each_other_are_not_taken_for_level() -> None:
+    (line,) = verdicts([row(w, 50.0 * w) for w in range(90, 130)])
+    assert "faster" not in line
+    assert "throughput still grows at 129 workers" in line
 
 
 def test_a_curve_that_saturates_is_one_line_with_its_bottleneck() -> None:
