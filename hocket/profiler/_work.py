@@ -39,6 +39,8 @@ class Work(NamedTuple):
     """Places of a convolution's window."""
     channels: int = 8
     """The greatest power of two, to 8, that divides its numbers of channels, or a product's widths."""
+    alike: bool = False
+    """True of a convolution with as many channels into each group as out of it."""
 
     @property
     def flops(self) -> float:
@@ -156,7 +158,8 @@ def _convolved(
     num_bytes = size(inputs) + size(weight) + size(outputs)
     even = _even(inputs.shape[1], outputs.shape[1])
     strided = -1 if inputs.shape[2:] != outputs.shape[2:] else 1
-    return Work(kind, num_bytes, weight.dtype, m, n, k, groups, taps=strided * taps, channels=even)
+    shape = weight.dtype, m, n, k, groups
+    return Work(kind, num_bytes, *shape, taps=strided * taps, channels=even, alike=fan_in == fan_out)
 
 
 def _layout(*images: SeenTensor) -> list[Work]:

@@ -38,7 +38,10 @@ _TILES = (
 _SPLITS = (1, 2, 4, 8, 16, 32, 64, 256)
 _SHORTEST_SUM = 256
 _TILE_DEPTH = 32
-_PACKED = 8  # groups that a kernel takes together, as the figures of networks with groups tell
+# Kernels on tensor cores take many groups together where as many channels go into a group as come out, of
+# these numbers; of fewer groups, and of others, each group is a product of its own, padded to a tile.
+_PACKED_CHANNELS, _PACKED_GROUPS = (4, 8, 16, 32), 32
+_GROUP_TILE = 64
 _POWER = 4.0
 
 
@@ -59,10 +62,11 @@ class Constants:
     """Shares of the peak of the numbers multiplied on tensor cores: by products, and by convolutions."""
     convolution: float
     grouped: float
-    """Of a multiple of eight groups, of 16 channels each; how it grows with channels."""
+    """Of groups that kernels take together, of 16 channels each; how it grows with channels."""
     group_width: float
     unpacked: float
-    """Of other numbers of groups, of up to 64 channels each; it grows with channels from there on."""
+    """Of other groups, of 64 channels each, up from where it grows as channels do; how below."""
+    narrow: float
     depthwise: float
     """Of float32's peak: depthwise convolutions, and those whose window has more than 49 places."""
     large_window: float
@@ -107,6 +111,7 @@ class Kernels:
         self.launches = np.array([work.kernels for work in works], dtype=float)
         self.taps = np.array([work.taps for work in works], dtype=float)
         self.channels = np.array([work.channels for work in works], dtype=float)
+        self.alike = np.array([work.alike for work in works], dtype=bool)
         self.flops = 2.0 * shape.prod(axis=1)
         self._tiled: dict[int, tuple[_Vector, _Vector, _Vector]] = {}
 
@@ -202,10 +207,13 @@ def _computing(
     grouped = kernels.of(*(f"grouped_{name}" for name in _CONVOLUTIONS))
     of_weights = kernels.of("grouped_weight_gradient")
     fan = np.where(of_weights, kernels.m, kernels.n)[grouped]
+    together = kernels.alike[grouped] & (kernels.batch[grouped] >= _PACKED_GROUPS)
+    together &= np.isin(fan, _PACKED_CHANNELS)
+    wide = fan / _GROUP_TILE
     reached = np.where(
-        kernels.batch[grouped] % _PACKED == 0,
+        together,
         constants.grouped * (fan / 16) ** constants.group_width,
-        constants.unpacked * np.maximum(fan, 64) / 64,
+        constants.unpacked * np.where(wide < 1, wide**constants.narrow, wide),
     )
     seconds[grouped] = kernels.flops[grouped] / (peak[grouped] * np.minimum(reached, 1.0))
     depthwise = kernels.of(*(f"depthwise_{name}" for name in _CONVOLUTIONS))
@@ -226,27 +234,28 @@ def _shares(kernels: Kernels, constants: Constants) -> _Vector:
 
 # The result of `python -m scripts.fit_devices fit`; a test holds what it gives to published figures.
 FITTED = Constants(
-    stream=1,
-    strided=0.6207,
-    norm=1,
-    rows=1,
-    reduction=0.4049,
-    layout=1,
-    matrix_memory=0.5168,
-    depthwise_memory=0.2426,
-    product=1.177,
-    convolution=1.05,
-    grouped=0.1311,
-    group_width=0.1881,
-    unpacked=0.03196,
-    depthwise=0.1668,
+    stream=0.9502,
+    strided=0.6196,
+    norm=0.996,
+    rows=0.704,
+    reduction=0.5135,
+    layout=0.9998,
+    matrix_memory=0.5095,
+    depthwise_memory=0.2441,
+    product=1.093,
+    convolution=1.023,
+    grouped=0.1698,
+    group_width=0.2111,
+    unpacked=0.03268,
+    narrow=0.1942,
+    depthwise=0.1866,
     large_window=0.012,
-    unaligned=0.4607,
-    vector=0.6882,
-    winograd=1.964,
-    depth_overhead=78.93,
-    cache=1.577,
-    numbers_per_s=8.251e09,
-    kernel_s=3.279e-06,
+    unaligned=0.5486,
+    vector=0.6992,
+    winograd=1.9,
+    depth_overhead=50.85,
+    cache=1.399,
+    numbers_per_s=8.261e09,
+    kernel_s=3.104e-06,
     host_s=8e-06,
 )

@@ -1,14 +1,17 @@
 """Predictions of the stored constants beside published throughputs, where those are at hand."""
 
 import csv
+import math
 from pathlib import Path
 
 import pytest
 
 from hocket import models
+from hocket.datasheets import DEVICES
 from hocket.profiler import Target, derive, fake, make_step
 from hocket.profiler._expected_error import CARD_FIGURES, FAMILY_ERRORS, family_of
 from hocket.profiler._work import KINDS
+from hocket.profiler.gpu_model import FITTED
 
 DATA = Path(__file__).parents[4] / "shared" / "data"
 
@@ -47,8 +50,16 @@ def bert(batch_size):
 
     config = transformers.BertConfig(attn_implementation="eager")
     tokens = torch.randint(1000, (batch_size, 384))
+    inputs = {"input_ids": tokens, "attention_mask": torch.ones_like(tokens)}
     places = {f"{end}_positions": torch.randint(384, (batch_size,)) for end in ("start", "end")}
-    return transformers.BertForQuestionAnswering(config), {"input_ids": tokens, **places}, None, None
+    return transformers.BertForQuestionAnswering(config), inputs | places, None, None
+
+
+def update_s(graph, device):
+    """Seconds of the update that the fit adds: SGD with momentum, a parameter after another."""
+    moved = 7 * 4 * sum(math.prod(shape) for shape in graph.parameter_shapes)
+    launched = 4 * graph.num_parameters * FITTED.kernel_s
+    return moved / (DEVICES[device].bandwidth_bps * FITTED.update) + launched
 
 
 @pytest.mark.parametrize("figure", [each for each in CARD_FIGURES if each.model == "BERT base"], ids=str)
@@ -58,8 +69,9 @@ def test_stored_errors_of_bert_are_those_of_the_stored_constants(figure):
     with fake():
         setup = bert(figure.batch_size)
     graph = derive(make_step(*setup), device=Target(figure.device, precision=figure.precision))
-    ratio = figure.batch_size / graph.durations_s.sum() / figure.published_per_s
-    assert ratio == pytest.approx(figure.ratio, rel=0.05)  # the fit adds an update
+    seconds = graph.durations_s.sum() + update_s(graph, figure.device)
+    ratio = figure.batch_size / seconds / figure.published_per_s
+    assert ratio == pytest.approx(figure.ratio, rel=0.05)
 
 
 def test_stored_errors_are_what_documents_say():
