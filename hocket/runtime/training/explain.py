@@ -157,9 +157,12 @@ def _on_halves(choice: Choice) -> list[str]:
             f"{clips} sums gradients up in halves: their norm, and the step behind it, wait for the first"
             " halves alone; the others may run on into the next forward pass"
         ]
-    if not (choice.clips and choice.settled):
+    if not choice.clips:
         return []
-    return ["the step clips by norm; its plan sums gradients up whole, and the norm waits for all of them"]
+    later = "" if choice.settled else "; plans made for it may sum up in halves, which waits for less"
+    return [
+        f"the step clips by norm; its plan sums gradients up whole, and the norm waits for all of them{later}"
+    ]
 
 
 def _barrier_clause(plan: Plan, barriers: Barriers) -> str:

@@ -269,3 +269,12 @@ def test_steps_unlike_the_turns_by_which_the_plan_was_chosen_are_said(
     assert told() == []
     choice.settle("it won")
     assert told() == said
+
+
+def test_a_clipped_step_is_told_what_its_plan_waits_for_and_that_others_are_made(worker: Worker) -> None:
+    choice = Choice(plan=WHOLE, clips=True)
+    before = explanation(worker.recorder, choice, Barriers()).splitlines()[1]
+    assert before.endswith("; plans made for it may sum up in halves, which waits for less")
+    choice.settle("it was given")
+    after = explanation(worker.recorder, choice, Barriers()).splitlines()[1]
+    assert after.endswith("its plan sums gradients up whole, and the norm waits for all of them")
