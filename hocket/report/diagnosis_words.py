@@ -68,7 +68,7 @@ def _scaling(diagnosis: Diagnosis) -> str:
 
 
 def _granted(diagnosis: Diagnosis) -> str:
-    """What a prediction of more ranks takes for granted."""
+    """The ranks and links that a prediction of more ranks takes for granted."""
     network = diagnosis.network
     of = "this network"
     if network is not None and network.reduction is not None:
