@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,29 +17,29 @@ from tests.unit.cluster.live.clusters import live_job, running
 WAITS = ("sh", "-c", "while ! test -e go; do sleep 0.05; done")
 
 
-def damaged(folder: Path) -> tuple[bytes, int]:
+@pytest.fixture
+def damaged(tmp_path: Path) -> Iterator[Path]:
     """A cluster with a job that runs and many in its queue, of whose database a page of jobs is gone."""
-    (folder / "work").mkdir()
-    with running(
-        folder / "c",
-        [live_job("runs", command=WAITS, folder=str(folder / "work"))],
-        until_idle=False,
-        keep=True,
-    ) as cluster:
-        cluster.until(lambda s: s.jobs[0].state == "running")
-        cluster.ask(Submit(tuple(live_job(f"late{k}", arrival_s=1e6) for k in range(200))))
-    path = folder / "c" / "cluster.sqlite"
-    Database(folder / "c").close()
-    data = bytearray(path.read_bytes())
-    page = data.index(b'"id":"late150"') // 4096
-    data[page * 4096 : (page + 1) * 4096] = bytes(4096)
-    path.write_bytes(data)
-    return bytes(data), page
+    folder, work = tmp_path / "c", tmp_path / "work"
+    work.mkdir()
+    job = live_job("runs", command=WAITS, folder=str(work))
+    try:
+        with running(folder, [job], until_idle=False, keep=True) as cluster:
+            cluster.until(lambda s: s.jobs[0].state == "running")
+            cluster.ask(Submit(tuple(live_job(f"late{k}", arrival_s=1e6) for k in range(200))))
+        path = folder / "cluster.sqlite"
+        Database(folder).close()
+        data = bytearray(path.read_bytes())
+        page = data.index(b'"id":"late150"') // 4096
+        data[page * 4096 : (page + 1) * 4096] = bytes(4096)
+        path.write_bytes(data)
+        yield folder
+    finally:
+        (work / "go").touch()
 
 
-def test_what_runs_is_taken_over(tmp_path: Path) -> None:
-    damaged(tmp_path)
-    folder = tmp_path / "c"
+def test_what_runs_is_taken_over(damaged: Path) -> None:
+    folder = damaged
     with pytest.raises(HocketError, match=r"damaged: .*; hocket cluster salvage "):
         Database(folder)
     said = hocket("cluster", "salvage", str(folder))
@@ -49,7 +50,7 @@ def test_what_runs_is_taken_over(tmp_path: Path) -> None:
     assert 0 < remains.unreadable < 100
     assert len(remains.records) + remains.unreadable == 201
     assert "taken over" in hocket("cluster", "salvage", str(folder), "--take-over").err
-    (tmp_path / "work" / "go").touch()
+    (folder.parent / "work" / "go").touch()
     with running(folder, until_idle=False) as cluster:
         status = cluster.until(lambda s: s.jobs[0].state == "finished")
         assert (status.jobs[0].id, status.jobs[0].attempt) == ("runs", 1)
@@ -58,12 +59,11 @@ def test_what_runs_is_taken_over(tmp_path: Path) -> None:
     assert "nothing is to be salvaged" in hocket("cluster", "salvage", str(folder)).err
 
 
-def test_what_runs_is_ended(tmp_path: Path) -> None:
-    damaged(tmp_path)
-    remains = remains_of(tmp_path / "c")
+def test_what_runs_is_ended(damaged: Path) -> None:
+    remains = remains_of(damaged)
     assert len(remains.ranks) == 1
     end_ranks_of(remains)
-    assert remains_of(tmp_path / "c").ranks == []
+    assert remains_of(damaged).ranks == []
 
 
 def test_without_settings_nothing_is_taken_over(tmp_path: Path) -> None:
