@@ -25,6 +25,7 @@ from hocket.runtime.sharding.unit_profile import graph_of
 from hocket.runtime.transfers.allreduce_cost import ReductionMeasurement
 from hocket.runtime.transfers.gloo_group import GlooGroup, broadcast_value
 
+_AUTO = "auto"  # the policy that chooses among others
 _PROFILED_STEPS = 6  # the first of all sets things up, and does not count
 
 
@@ -78,15 +79,20 @@ class PlanLearning:
             choice.settle(f"no other could be made: {made.failure}")
             return
         now, best = (plan_from_document(document, "the plan") for document in made.plans)
-        same = (
-            "the best that was found" if now.units == best.units else "the best that was found of its units"
-        )
         sharded.change(now)
         choice.plan = now
         if now.units != best.units:
             choice.next_plan = best
         self._memory.keep(best, _compute_s(choice.graph))
-        choice.settle(f"it is {same}, for the step as it was profiled")
+        choice.settle(self._why(now.units == best.units))
+
+    def _why(self, same_units: bool) -> str:
+        """The reason why the plan in force stays."""
+        if self._planner.policy != _AUTO:
+            asked = f"policy '{self._planner.policy}' was asked for"
+            return asked if same_units else f"{asked}, and has other units"
+        of_its_units = "" if same_units else " of its units"
+        return f"it is the best that was found{of_its_units}, for the step as it was profiled"
 
     def _made(self) -> _Made:
         choice = self._choice
