@@ -39,7 +39,9 @@ class Link:
 
 
 def measurement_of(link: Link, monkeypatch: pytest.MonkeyPatch) -> ReductionMeasurement:
-    device = SimpleNamespace(mark=lambda: link.now_s, seconds_between=lambda a, b: b - a, wait=lambda _: None)
+    device = SimpleNamespace(
+        mark=lambda: link.now_s, record=lambda: None, seconds_between=lambda a, b: b - a, wait=lambda _: None
+    )
     monkeypatch.setattr(allreduce_cost, "device_of", lambda _: device)
     monkeypatch.setattr(allreduce_cost, "max_over_ranks", lambda values, _: values)
     control = cast(GlooGroup, cast(Any, SimpleNamespace(barrier=lambda: None)))
