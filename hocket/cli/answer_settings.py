@@ -26,6 +26,7 @@ _OF_SERVERS = (
     "backup",
 )
 _OF_ALL_REDUCE = ("fusion", "pattern", "clip")
+_OF_SHARDS = ("memory", "shards")
 
 
 class AnswerSetting(NamedTuple):
@@ -103,9 +104,15 @@ def window_setting(context: typer.Context, size_bytes: float) -> AnswerSetting:
     return option_setting(context, "window", size_bytes, text, "window_bytes")
 
 
+def without_for(architecture: str) -> tuple[str, ...]:
+    """The keys of settings that the architecture does not have."""
+    others = () if architecture == "fsdp" else _OF_SHARDS
+    return (*_OF_ALL_REDUCE, *others) if architecture == "ps" else (*_OF_SERVERS, "window_bytes", *others)
+
+
 def applying(settings: Sequence[AnswerSetting], architecture: str) -> list[AnswerSetting]:
     """Those of ``settings`` that the architecture has."""
-    without = _OF_ALL_REDUCE if architecture == "ps" else (*_OF_SERVERS, "window_bytes")
+    without = without_for(architecture)
     return [setting for setting in settings if setting.key not in without]
 
 
@@ -176,7 +183,7 @@ def assumed(
     """Everything that was not given: of ``settings``, and every other option with a default of its own."""
     without = {setting.key for setting in settings}
     if architecture is not None:
-        without |= set(_OF_ALL_REDUCE if architecture == "ps" else _OF_SERVERS)
+        without |= set(without_for(architecture)) - {"window_bytes"}
         settings = applying(settings, architecture)
     options = {name: value for name, value in defaults(context).items() if name not in without}
     return {**{s.key: s.value for s in settings if s.source == DEFAULT}, **options}

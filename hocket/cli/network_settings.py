@@ -92,6 +92,7 @@ def described_network(
         reduction=None if changed or nodes is not None else base.reduction,
         window_bytes=window_bytes(given.get("window")),
         nodes=nodes,
+        shards=given.get("shards"),
     )
     if path is not None and file is not None:
         check_fits(path, file, _used_fits(given, network))

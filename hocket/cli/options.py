@@ -120,8 +120,9 @@ def check_printed(json: bool, wide: bool) -> None:
 
 def check_servers(servers: int, architecture: str) -> None:
     """Refuse a number of servers where there are none to choose."""
-    if architecture == "allreduce" and servers != 1:
-        raise HocketError(f"{servers} servers: all-reduce has none to choose; leave them out")
+    if architecture != "ps" and servers != 1:
+        what = "all-reduce has" if architecture == "allreduce" else "fully sharded training has"
+        raise HocketError(f"{servers} servers: {what} none to choose; leave them out")
 
 
 def inputs(*paths: Path | None) -> list[Path]:

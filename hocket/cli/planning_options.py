@@ -36,11 +36,11 @@ class ExchangeOptions:
     """Options for how gradients are exchanged."""
 
     architecture: Annotated[
-        Literal["ps", "allreduce"] | None,
+        Literal["ps", "allreduce", "fsdp"] | None,
         option(
             "--architecture",
             panel=PLANNING,
-            help="The exchange of gradients.",
+            help="The exchange of gradients; fsdp: fully sharded (FSDP2).",
             show_default="the policy's; ps if an option is for servers; else allreduce",
         ),
     ] = None
@@ -59,6 +59,48 @@ class ExchangeOptions:
         bool,
         option("--clip", panel=PLANNING, help="All-reduce: the step clips its gradients by their norm."),
     ] = False
+
+    memory: Annotated[
+        str | None,
+        option(
+            "--memory",
+            panel=PLANNING,
+            metavar="SIZE",
+            help="Fully sharded: the memory of a worker's device, 40GB, which plans keep to.",
+            show_default="no limit",
+        ),
+    ] = None
+    shards: Annotated[
+        int | None,
+        option(
+            "--shards",
+            panel=PLANNING,
+            rare=True,
+            metavar="N",
+            help="Fully sharded: workers that share one copy (HSDP); all-reduces between such groups.",
+            show_default="all workers",
+        ),
+    ] = None
+
+    def memory_bytes(self) -> float | None:
+        """The memory that ``--memory`` gives; None without."""
+        if self.memory is None:
+            return None
+        size = parse_bytes(self.memory)
+        if size <= 0:
+            raise HocketError(f"memory '{self.memory}' holds nothing; give e.g. 40GB")
+        return size
+
+    def check_sharded(self, architecture: str) -> None:
+        """Refuse what only fully sharded training has, and would be passed over."""
+        if architecture == "fsdp":
+            return
+        for option_name, value in (("memory", self.memory), ("shards", self.shards)):
+            if value is not None:
+                raise HocketError(
+                    f"--{option_name} {value} is for fully sharded plans; give --architecture fsdp too, or"
+                    " leave it out"
+                )
 
     def check_beside(self, schedule: Plan, path: Path) -> None:
         """Refuse what the plan of a file decides."""

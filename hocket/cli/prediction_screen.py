@@ -80,7 +80,12 @@ def following_command(context: typer.Context, rows: Sequence[Prediction], bandwi
     (curve,) = (curve for curve in curves(rows) if row in curve)
     chosen = saturation(curve) or row  # more workers are not worth an order of transfers, either
     servers = chosen.servers or None
-    return command_line(context, "hocket", "tune", step, clip=clip, workers=chosen.workers, servers=servers)
+    of_shards = {name: context.params[name] for name in ("memory", "shards")}
+    if chosen.architecture == "fsdp":
+        of_shards["architecture"] = "fsdp"
+    return command_line(
+        context, "hocket", "tune", step, clip=clip, workers=chosen.workers, servers=servers, **of_shards
+    )
 
 
 def beside_clipped(

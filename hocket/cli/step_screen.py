@@ -24,7 +24,10 @@ _GPUS = (
     *("xpu", "intel(r)", "hpu", "habana", "gaudi", "mtia", "privateuse1", "npu"),
 )
 """First words of the names that GPUs, and other accelerators, have in traces."""
-STEP = (*NETWORK_OPTIONS, "architecture", "barrier", "clip", "workers", "servers", "window")
+STEP = (
+    *(*NETWORK_OPTIONS, "architecture", "barrier", "clip", "workers", "servers", "window"),
+    *("memory", "shards"),
+)
 """Parameters that the next command about the same step is to have as well."""
 
 
@@ -50,6 +53,7 @@ def planned_by(
                 barrier=planning.barrier,
                 fusion_bytes=planning.fusion_bytes(),
                 clip=planning.clip,
+                memory_bytes=planning.memory_bytes(),
             ),
             seed=seed,
             budget_s=budget_s,
@@ -72,6 +76,10 @@ def train_command(context: typer.Context, graph: StepGraph, plan: Plan, network:
 
     Empty for a step of a device that nothing trains on or with a caveat.
     """
+    if plan.architecture == "fsdp":
+        each = 1 if network.nodes is None else network.nodes.gpus
+        run = f"torchrun --nnodes {-(-network.num_workers // each)} --nproc-per-node {each} train.py"
+        return f'{run}  # your script, which calls hocket.shard(..., plan="{path}")'
     if not _trains_on(graph) or graph.caveat:
         return ""
     options: dict[str, Any] = {"plan": path, "network": context.params.get("network_file")}
@@ -89,10 +97,10 @@ def train_command(context: typer.Context, graph: StepGraph, plan: Plan, network:
     return command_line(context, "hocket", "train", like=(), **options) + script
 
 
-def remarks_on(graph: StepGraph, *, wide: bool) -> list[str]:
+def remarks_on(graph: StepGraph, *, wide: bool, sharded: bool = False) -> list[str]:
     """Remarks below a table of plans for ``graph``: what else there is to see, and what its plans are for."""
     remarks = [] if wide else [MORE]
-    if not _trains_on(graph):
+    if not _trains_on(graph) and not sharded:
         remarks.append(
             f"The step is of {graph.device}: Hocket trains on CPUs over gloo, so plans for it are to compare,"
             " not to train by"

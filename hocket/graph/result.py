@@ -48,9 +48,9 @@ class ResultRow(Summarized, msgspec.Struct, frozen=True, kw_only=True):
     policy, model
         The names of what planned, and of the network that trains.
     architecture
-        "ps" (parameter servers) or "allreduce".
+        "ps" (parameter servers), "allreduce", or "fsdp" (fully sharded).
     workers, servers
-        Numbers of machines; ``servers`` is 0 with AllReduce.
+        Numbers of machines; ``servers`` is 0 without parameter servers.
     iteration_s, iteration_p95_s
         The mean of ``iterations_s``, T below, and the 95th percentile: 95% of the steps take at most that.
     straggler_fraction
@@ -76,6 +76,9 @@ class ResultRow(Summarized, msgspec.Struct, frozen=True, kw_only=True):
         Each measured step.
     bucket_bytes
         The size of DDP's buckets that policy "ddp-best" chose, else None.
+    memory_bytes
+        Fully sharded: the memory that a worker's device needs, as :func:`hocket.simulate` counts it; None
+        for others.
 
     Examples
     --------
@@ -106,6 +109,7 @@ class ResultRow(Summarized, msgspec.Struct, frozen=True, kw_only=True):
     status: Literal["", "optimal", "feasible"] = ""
     iterations_s: tuple[float, ...] = ()
     bucket_bytes: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    memory_bytes: float | None = None
 
     @property
     def title(self) -> str:

@@ -6,7 +6,7 @@ on the batch, so that a :class:`StepMemory` keeps the few moments that may be it
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
@@ -171,6 +171,7 @@ class StepMemory(Summarized):
         workers: int = 1,
         sharding: Sharding = "none",
         bucket_views: bool = False,
+        held: Mapping[str, float] | None = None,
     ) -> MemoryNeed:
         """The need of one of ``workers`` devices, each with a batch of its own.
 
@@ -186,6 +187,8 @@ class StepMemory(Summarized):
             outside blocks and two blocks are gathered at a time, and their gradients in the backward pass.
         sharding
             What the workers share out.
+        held
+            The bytes that are there for the exchange alone, by phase, in place of what is said above.
 
         Raises
         ------
@@ -194,7 +197,18 @@ class StepMemory(Summarized):
         """
         examples = self.batch_size if batch_size is None else batch_size
         self._check(examples, workers, sharding)
-        needs = (self._need(moment, examples, workers, sharding, bucket_views) for moment in self.moments)
+        needs = (
+            self._need(
+                moment,
+                examples,
+                workers,
+                sharding,
+                self._exchanged(moment, workers, sharding, bucket_views)
+                if held is None
+                else held[moment.phase],
+            )
+            for moment in self.moments
+        )
         return max(needs, key=lambda need: need.total_bytes)
 
     def largest_batch(
@@ -257,7 +271,7 @@ class StepMemory(Summarized):
         examples: int,
         workers: int,
         sharding: Sharding,
-        bucket_views: bool,
+        exchange: float,
     ) -> MemoryNeed:
         level = SHARDINGS.index(sharding)
         of_optimizer, of_gradients, of_parameters = (
@@ -268,7 +282,6 @@ class StepMemory(Summarized):
         come_and_go = moment.fixed_bytes + moment.bytes_per_example * examples
         come_and_go *= of_optimizer if is_update else 1.0
         gradients = moment.gradients_bytes * of_gradients
-        exchange = self._exchanged(moment, workers, sharding, bucket_views)
         return MemoryNeed(
             batch_size=examples,
             workers=workers,

@@ -4,6 +4,7 @@ from hocket.network.cluster_file import ClusterFile, load_cluster, save_cluster
 from hocket.network.collectives import (
     choose_pattern,
     collective_cost,
+    gather_s,
     half_costs,
     halves_s,
     number_s,
@@ -22,6 +23,7 @@ from hocket.network.link import (
     check_window,
 )
 from hocket.network.reduction_cost import CollectiveCost, pipelined_s
+from hocket.network.shard_groups import ShardGroups
 from hocket.network.sharing import assign_servers, fair_share_bps, window_cuts
 from hocket.network.topology import Topology
 from hocket.network.units import parse_bandwidth, parse_bytes, parse_duration, parse_seconds_per_byte
@@ -36,6 +38,7 @@ __all__ = [
     "Nodes",
     "Pattern",
     "PatternChoice",
+    "ShardGroups",
     "Topology",
     "assign_servers",
     "check_exchange",
@@ -43,6 +46,7 @@ __all__ = [
     "choose_pattern",
     "collective_cost",
     "fair_share_bps",
+    "gather_s",
     "half_costs",
     "halves_s",
     "load_cluster",
@@ -57,5 +61,6 @@ __all__ = [
     "reduction_s",
     "save_cluster",
     "save_network",
+    "scatter_s",
     "window_cuts",
 ]

@@ -157,6 +157,16 @@ def halves_s(network: Network, size_bytes: float, chunks: int = 1) -> tuple[floa
     return scatter_s, gather_s
 
 
+def gather_s(network: Network, size_bytes: float) -> float:
+    """Seconds of an all-gather of ``size_bytes`` between all workers, in its fastest way."""
+    return min(gather.seconds(size_bytes) for _, gather in half_costs(network))
+
+
+def scatter_s(network: Network, size_bytes: float) -> float:
+    """Seconds of a reduce-scatter of ``size_bytes`` between all workers, in its fastest way."""
+    return min(scatter.seconds(size_bytes) for scatter, _ in half_costs(network))
+
+
 def number_s(network: Network) -> float:
     """Seconds of an AllReduce of one number, as a norm is: a message there and one back."""
     if network.num_workers == 1:

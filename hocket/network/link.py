@@ -97,8 +97,11 @@ class Network(Summarized):
     nodes
         The machines that workers share, a :class:`hocket.Nodes`, where one has several GPUs: workers are GPUs
         then, ``bandwidth_bps`` is that of one NIC and ``startup_s`` between nodes. None: every worker has a
-        machine and an interface of its own. Only of all-reduces, in a ring or a tree, and not beside a
-        measured one.
+        machine and an interface of its own. Only of collectives, in a ring or a tree, and not beside a
+        measured all-reduce.
+    shards
+        Fully sharded: the number of workers that share one copy of the model, a divisor of ``num_workers``;
+        between such groups gradients are all-reduced (HSDP). None: all workers share one copy.
 
     Raises
     ------
@@ -125,6 +128,7 @@ class Network(Summarized):
     reduction: MeasuredReduction | None = None
     window_bytes: float | None = None
     nodes: Nodes | None = None
+    shards: int | None = None
 
     def __post_init__(self) -> None:
         check_bandwidth(self.bandwidth_bps)
@@ -138,7 +142,9 @@ class Network(Summarized):
         check_window(self.window_bytes)
         if self.nodes is not None:
             self._check_nodes(self.nodes)
-        for count, what in ((self.num_workers, "workers"), (self.num_servers, "servers")):
+        counts = [(self.num_workers, "workers"), (self.num_servers, "servers")]
+        counts += [] if self.shards is None else [(self.shards, "shards")]
+        for count, what in counts:
             if isinstance(count, bool) or not isinstance(count, int):
                 raise HocketError(f"{count!r} {what}: give a whole number")
             if count < 1:
@@ -222,6 +228,8 @@ def check_exchange(network: Network, architecture: Literal["ps", "allreduce", "f
             f"a window of {network.window_bytes:.0f} B is for transfers of parameter servers; {others} "
             "none; leave it out"
         )
+    if architecture != "fsdp" and network.shards is not None:
+        raise HocketError(f"{network.shards} shards: only fully sharded training has some; leave them out")
     if architecture == "ps" and network.nodes is not None:
         raise HocketError(
             f"{network.nodes.text}: not modelled with parameter servers; use all-reduce, or leave them out"

@@ -16,8 +16,9 @@ from hocket.planner import allreduce_baselines, baselines
 from hocket.planner.bytescheduler import bytescheduler
 from hocket.planner.caramel.caramel import caramel
 from hocket.planner.p3 import p3
+from hocket.planner.sharded import baselines as sharded_baselines
 
-Architecture = Literal["ps", "allreduce"]
+Architecture = Literal["ps", "allreduce", "fsdp"]
 Barrier = Literal["step", "parameter"]
 
 
@@ -61,6 +62,10 @@ POLICIES: dict[str, NamedPlanner] = {
     "horovod": NamedPlanner(allreduce_baselines.horovod, "allreduce"),
     "caramel": NamedPlanner(caramel, "allreduce"),
     "bytescheduler": NamedPlanner(bytescheduler, "allreduce"),
+    "fsdp": NamedPlanner(sharded_baselines.fsdp, "fsdp"),
+    "fsdp-zero2": NamedPlanner(sharded_baselines.zero2, "fsdp"),
+    "fsdp-tic": NamedPlanner(sharded_baselines.fsdp_tic, "fsdp"),
+    "fsdp-tac": NamedPlanner(sharded_baselines.fsdp_tac, "fsdp"),
 }
 
 BUILT_IN = dict(POLICIES)
@@ -68,8 +73,12 @@ BUILT_IN = dict(POLICIES)
 
 _IN_HALVES: dict[str, Callable[..., Plan]] = {"caramel": caramel, "bytescheduler": bytescheduler}
 
-USUAL: dict[str, str] = {"allreduce": "ddp", "ps": "fifo"}
-"""The policy of each architecture that others are compared with: DDP's buckets, parameters in file order."""
+USUAL: dict[str, str] = {"allreduce": "ddp", "ps": "fifo", "fsdp": "fsdp"}
+"""The policy of each architecture that others are compared with: DDP's buckets, parameters in file order, and
+FSDP2's default."""
+
+UNDER_MEMORY = ("simplefsdp",)
+"""Fully sharded policies of the tuner's that keep to a limit of memory: a simulation says what they need."""
 
 BEST_BUCKETS = "ddp-best"
 """DDP with its best bucket size: a policy of the tuner's, since a simulation decides which one that is."""

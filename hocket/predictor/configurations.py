@@ -53,6 +53,7 @@ def predict(
     fusion_bytes: int = 0,
     budget_s: float = 10.0,
     clip: bool = False,
+    memory_bytes: float | None = None,
     price_per_worker_hour: float | None = None,
     price_per_server_hour: float | None = None,
     engine: Engine = "local",
@@ -113,6 +114,8 @@ def predict(
     clip
         The step clips its gradients by their norm (AllReduce), whether or not it was measured so; caramel,
         bytescheduler and search may cut reductions in halves.
+    memory_bytes
+        The memory of a worker's device, which fully sharded plans that search keep to; None: no limit.
     price_per_worker_hour, price_per_server_hour
         Prices of a machine for an hour, in any currency; None: no cost is told.
     engine
@@ -173,9 +176,10 @@ def predict(
         fusion_bytes=fusion_bytes,
         budget_s=budget_s,
         clip=clip,
+        memory_bytes=memory_bytes,
     )
     prepared = [prepare(request, w, m) for m in servers or (network.num_servers,) for w in workers]
-    if prepared[0].plan.architecture == "allreduce":
+    if prepared[0].plan.architecture != "ps":
         if len(prepared) > len(workers):
             raise HocketError(f"{len(servers)} numbers of servers: all-reduce has none; leave them out")
         if price_per_server_hour is not None:

@@ -23,7 +23,7 @@ _ALIKE = 1e-9
 
 def are_equal(prepared: Prepared) -> bool:
     """Tell whether one worker stands for all: all-reduces, one speed, one step, and nothing that is drawn."""
-    if prepared.plan.architecture != "allreduce" or prepared.rules.drawn_anew:
+    if prepared.plan.architecture == "ps" or prepared.rules.drawn_anew:
         return False
     if len(set(prepared.speeds)) > 1:
         return False

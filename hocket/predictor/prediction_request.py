@@ -42,6 +42,7 @@ class Request:
     fusion_bytes: int = 0
     budget_s: float = 10.0
     clip: bool = False
+    memory_bytes: float | None = None
 
     def __post_init__(self) -> None:
         if self.steps < 1:

@@ -12,6 +12,7 @@ import msgspec
 
 from hocket.document import write_whole
 from hocket.graph import StepGraph
+from hocket.graph.plan import ARCHITECTURE_NAMES
 from hocket.network import Network
 from hocket.notebook import ObjectSummary, Summarized, data_frame
 from hocket.predictor.answer import answers
@@ -138,7 +139,7 @@ class Predictions(Summarized, list[Prediction]):
 def setup_line(graph: StepGraph, network: Network, row: Prediction) -> str:
     """The configurations that rows are predicted for, in one line."""
     mode = {"async": "asynchronous", "sync": "synchronous"}[row.mode]
-    exchange = "parameter servers" if row.architecture == "ps" else "all-reduce"
+    exchange = ARCHITECTURE_NAMES[row.architecture]
     bandwidth = f"{scaled_text(network.bandwidth_bps, 'bit/s')}, startup {duration_text(network.startup_s)}"
     said = [f"{mode}, {exchange}", row.policy, f"batches of {graph.batch_size}", f"interfaces of {bandwidth}"]
     said += [] if network.nodes is None else [network.nodes.text]

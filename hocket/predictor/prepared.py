@@ -14,6 +14,7 @@ from hocket.graph.clipped_step import clipped_for
 from hocket.graph.update_operations import is_update
 from hocket.network import Network, Topology
 from hocket.planner import Architecture
+from hocket.planner.named_planners import USUAL
 from hocket.predictor.kernel_run import RunSettings
 from hocket.predictor.lowering import ExchangeRules, WorkerStep, lower_worker_step
 from hocket.predictor.prediction_request import Mode, Request
@@ -143,8 +144,8 @@ def prepare(request: Request, num_workers: int, num_servers: int) -> Prepared:
     if request.clip:
         request = dataclasses.replace(request, graph=clipped_for(request.graph, architecture))
     graph = request.graph
-    policy = request.policy or ("ddp" if architecture == "allreduce" else "fifo")
-    mode = request.mode or ("sync" if architecture == "allreduce" else "async")
+    policy = request.policy or USUAL[architecture]
+    mode = request.mode or ("async" if architecture == "ps" else "sync")
     _check(request, mode, architecture, num_workers)
     window_bytes = request.window_bytes
     if window_bytes is None:
@@ -155,7 +156,7 @@ def prepare(request: Request, num_workers: int, num_servers: int) -> Prepared:
     network = dataclasses.replace(network, window_bytes=window_bytes if mode == "sync" else 0.0)
     servers = num_servers if architecture == "ps" else 0
     topology = machines.topology(request.network, num_workers, servers)
-    if architecture == "allreduce":
+    if architecture != "ps":
         network = ring_of(network, topology)
     if request.plan is not None:
         check_request(graph, network, architecture)
@@ -166,10 +167,11 @@ def prepare(request: Request, num_workers: int, num_servers: int) -> Prepared:
             barrier=request.barrier,
             fusion_bytes=request.fusion_bytes,
             clip=request.clip,
+            memory_bytes=request.memory_bytes,
         )
         planned = make_plan(graph, network, policy, exchange, seed=request.seed, budget_s=request.budget_s)
         plan, drawn_anew = planned.plan, planned.drawn_anew
-    overlapping = architecture == "allreduce" or (mode == "sync" and plan.barrier == "parameter")
+    overlapping = architecture != "ps" or (mode == "sync" and plan.barrier == "parameter")
     commits = request.updates == "commit"
     if overlapping and commits:
         raise HocketError(
@@ -222,16 +224,16 @@ def _architecture(request: Request) -> Architecture:
 
 def _check(request: Request, mode: Mode, architecture: Architecture, num_workers: int) -> None:
     backup = request.machines.backup
-    if mode == "async" and architecture == "allreduce":
-        raise HocketError(
-            "mode 'async' needs parameter servers; an all-reduce keeps workers together: use sync"
-        )
+    if mode == "async" and architecture != "ps":
+        what = "an all-reduce keeps" if architecture == "allreduce" else "collectives keep"
+        raise HocketError(f"mode 'async' needs parameter servers; {what} workers together: use sync")
     if mode == "async" and request.barrier is not None:
         raise HocketError(f"barrier '{request.barrier}': asynchronous training has none; use --mode sync")
     if mode == "async" and backup:
         raise HocketError(f"{backup} backup workers: asynchronous training waits for nobody; use --mode sync")
-    if architecture == "allreduce" and request.machines.server_bps is not None:
-        raise HocketError("a bandwidth of servers: all-reduce has none; leave it out")
+    if architecture != "ps" and request.machines.server_bps is not None:
+        what = "all-reduce has" if architecture == "allreduce" else "fully sharded training has"
+        raise HocketError(f"a bandwidth of servers: {what} none; leave it out")
     if mode == "sync" and request.machines.spread:
         raise HocketError("spread: synchronous workers begin every step together; use --mode async")
     if backup >= num_workers:

@@ -138,7 +138,7 @@ def _rates(ends_s: Floats, workers: Indices, skipped: int, from_s: float, num_wo
 
 
 def _usage(prepared: Prepared, rates: Floats) -> Usage:
-    if prepared.plan.architecture == "allreduce":
+    if prepared.plan.architecture != "ps":
         worker_s = float(prepared.request.graph.durations_s.sum(axis=0).mean())
         lowered = prepared.lowered_for_one if are_equal(prepared) else prepared.lowered
         return of_reductions(rates, prepared.speeds, worker_s, lowered.communication_s)

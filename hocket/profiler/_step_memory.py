@@ -16,6 +16,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from hocket.errors import HocketError
 from hocket.graph import Phase
+from hocket.graph.module_names import block_of
 from hocket.graph.step import PHASE_NAMES
 from hocket.graph.step_memory import MemoryMoment, StepMemory
 from hocket.profiler._batch import first_extent
@@ -224,9 +225,7 @@ def _blocks(parameters: Mapping[str, nn.Parameter]) -> dict[str, int]:
     """Bytes of parameters by block, a numbered module such as ``layers.0``, and under "" of the rest."""
     sizes: dict[str, int] = {}
     for name, parameter in parameters.items():
-        parts = name.split(".")
-        number = next((k for k, part in enumerate(parts) if part.isdecimal()), -1)
-        block = ".".join(parts[: number + 1])
+        block = block_of(name)
         sizes[block] = sizes.get(block, 0) + parameter.numel() * parameter.element_size()
     return sizes
 

@@ -73,6 +73,7 @@ def ranking_columns(rows: Sequence[ResultRow]) -> list[Column]:
             unit,
             "No order of as many transfers has a shorter mean step time.",
         ).as_wide(),
+        *_memory_column(rows),
         percent_column(
             "Over bound",
             [over_bound(row) for row in rows],
@@ -81,12 +82,20 @@ def ranking_columns(rows: Sequence[ResultRow]) -> list[Column]:
     ]
 
 
+def _memory_column(rows: Sequence[ResultRow]) -> list[Column]:
+    """The memory that a device needs, where rows know it."""
+    if all(row.memory_bytes is None for row in rows):
+        return []
+    needed = [None if row.memory_bytes is None else row.memory_bytes / 1e9 for row in rows]
+    return [number_column("Memory", needed, "What a device needs at its fullest moment.", unit="GB")]
+
+
 def _setup_columns(rows: Sequence[ResultRow]) -> list[Column]:
     """The model and the cluster, as far as ``rows`` differ in them."""
     setups = [setup_of(row) for row in rows]
     columns = [
         text_column("Model", [row.model for row in rows], "The network that was trained."),
-        text_column("Architecture", [row.architecture for row in rows], "ps or allreduce."),
+        text_column("Architecture", [row.architecture for row in rows], "ps, allreduce or fsdp."),
         number_column("Workers", [row.workers for row in rows], "Processes that compute.", decimals=0),
         number_column(
             "Servers", [row.servers for row in rows], "Processes that hold the parameters.", decimals=0

@@ -17,6 +17,8 @@ from hocket.notebook import ObjectSummary, Summarized
 from hocket.sim.bounds.lower_bound import lower_bound
 from hocket.sim.kernel_spans import timeline_of
 from hocket.sim.lowering.lowered import Floats
+from hocket.sim.lowering.sharded import ShardedStep
+from hocket.sim.sharded_memory import sharded_need
 from hocket.sim.step_runs import SimulatedStep, StepRuns, lower
 from hocket.text import counted
 
@@ -130,7 +132,7 @@ def simulate(
     started = time.perf_counter()
     if clip:
         graph = clipped_for(graph, plan.architecture)
-    lowered = lower(graph, plan, network)
+    lowered = lower(graph, plan, network, shown=timeline)
     run = StepRuns(lowered, seed, random_order)
     # Where a step starts with everything at rest, pulls wait for no operation: one order keeps them together.
     lockstep = not random_order and (lowered.done_node < 0 or lowered.graph.num_samples == 1)
@@ -176,12 +178,21 @@ def simulate(
         wall_s=time.perf_counter() - started,
         iterations_s=tuple(seconds.tolist()),
         bucket_bytes=plan.bucket_bytes,
+        memory_bytes=_memory_bytes(graph, plan, network),
     )
     if not timeline:
         return Result(row=row, computes_s=compute_s, timeline=None)
     median = int(np.argsort(seconds, kind="stable")[(iterations - 1) // 2])
     shown = timeline_of(lowered, network.num_workers, plan, *run.window(median, iterations))
     return Result(row=row, computes_s=compute_s, timeline=shown)
+
+
+def _memory_bytes(graph: StepGraph, plan: Plan, network: Network) -> float | None:
+    """The memory that a worker's device needs under a fully sharded plan; None under others."""
+    if plan.architecture != "fsdp":
+        return None
+    step = ShardedStep.of(graph, network)
+    return sharded_need(graph, step.schedule(plan), step.groups.shards).total_bytes
 
 
 def check_iterations(iterations: int) -> None:

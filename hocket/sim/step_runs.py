@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from hocket.errors import HocketError
 from hocket.graph import Plan, StepGraph, check_plan
 from hocket.graph.csr import Indices
 from hocket.memory import check_memory
@@ -24,6 +23,7 @@ from hocket.sim.lowering.lowered import Floats, Lowered
 from hocket.sim.lowering.machine_links import channel_links, check_machines
 from hocket.sim.lowering.parameter_server import server_step
 from hocket.sim.lowering.server_plan import lower_server_step
+from hocket.sim.lowering.sharded import ShardedStep, lower_sharded_step
 from hocket.sim.lowering.slices import slice_step
 
 # Overlapping steps settle into their rhythm before they are measured, and the last ones, which nothing
@@ -35,8 +35,11 @@ _LARGEST_RUN = 20_000_000
 _ITEM_BYTES = 60.0
 
 
-def lower(graph: StepGraph, plan: Plan, network: Network) -> Lowered:
+def lower(graph: StepGraph, plan: Plan, network: Network, *, shown: bool = True) -> Lowered:
     """Lower ``plan`` for all workers of ``network``.
+
+    ``shown``: each operation is a node of its own, as a timeline needs it; a fully sharded step can do
+    without, and where all workers do the same, with one of them.
 
     Raises
     ------
@@ -45,9 +48,12 @@ def lower(graph: StepGraph, plan: Plan, network: Network) -> Lowered:
         pattern that the plan cannot use.
     """
     check_plan(plan, graph)
-    if plan.architecture == "fsdp":
-        raise HocketError(f"plan '{plan.policy}' is fully sharded, which is not simulated; train with it")
     check_exchange(network, plan.architecture)
+    if plan.architecture == "fsdp":
+        sharded = ShardedStep.of(graph, network)
+        if shown or graph.num_samples > 1:
+            return lower_sharded_step(sharded, plan, network.num_workers, apart=shown)
+        return _sharded_for_one(sharded, plan)
     cut, cut_plan = slice_step(graph, plan)
     if plan.architecture == "allreduce":
         return lower_allreduce_step(allreduce_step(cut, network), cut_plan, network.num_workers)
@@ -56,7 +62,7 @@ def lower(graph: StepGraph, plan: Plan, network: Network) -> Lowered:
 
 
 def lower_for_one(graph: StepGraph, plan: Plan, network: Network) -> Lowered:
-    """As :func:`lower`, of an all-reduce plan: a single worker, whose reductions cost what all cost.
+    """As :func:`lower`, of a plan without servers: a single worker, whose reductions cost what all cost.
 
     Raises
     ------
@@ -65,9 +71,16 @@ def lower_for_one(graph: StepGraph, plan: Plan, network: Network) -> Lowered:
     """
     check_plan(plan, graph)
     check_exchange(network, plan.architecture)
+    if plan.architecture == "fsdp":
+        return _sharded_for_one(ShardedStep.of(graph, network), plan)
     cut, cut_plan = slice_step(graph, plan)
     lowered = lower_allreduce_step(allreduce_step(cut, network), cut_plan, 1)
     return dataclasses.replace(lowered, network=dataclasses.replace(network, num_workers=1))
+
+
+def _sharded_for_one(step: ShardedStep, plan: Plan) -> Lowered:
+    lowered = lower_sharded_step(step, plan, 1, apart=False)
+    return dataclasses.replace(lowered, network=dataclasses.replace(step.network, num_workers=1, shards=None))
 
 
 @dataclass(frozen=True)

@@ -66,12 +66,14 @@ def improve(
     that it finds, the same without a strict compute order, and ``plans`` are then simulated with all measured
     steps, as :func:`hocket.sim.simulate` does, and the fastest is returned; that comes on top of the budget.
     """
+    architecture = plans[0].architecture
+    assert architecture != "fsdp", "which has a search of its own"
     began = time.perf_counter()
     mean = dataclasses.replace(graph, durations_s=graph.durations_s.mean(axis=1, keepdims=True))
     best: tuple[float, PlanEvaluator, FlatPlan] | None = None
     evaluations = 0
-    for choice, chunks in _barriers_and_chunks(graph, network, plans[0].architecture, choices.barrier):
-        evaluator = PlanEvaluator(mean, network, plans[0].architecture, choice, chunks, choices.halves)
+    for choice, chunks in _barriers_and_chunks(graph, network, architecture, choices.barrier):
+        evaluator = PlanEvaluator(mean, network, architecture, choice, chunks, choices.halves)
         # The search moves whole gradients; plans that slice them are compared with at the end.
         whole = [made for made in plans if all(r.slice is None for r in made.reductions)]
         known = [msgspec.structs.replace(made, barrier=choice) for made in whole]

@@ -15,7 +15,7 @@ from hocket.graph.clipped_step import clipped_for
 from hocket.network import Network, assign_servers, check_exchange
 from hocket.planner import POLICIES, Architecture, Barrier, policies_of
 from hocket.planner import plan as plan_by_policy
-from hocket.planner.named_planners import BEST_BUCKETS
+from hocket.planner.named_planners import BEST_BUCKETS, UNDER_MEMORY
 
 Status = Literal["", "optimal", "feasible"]
 _SEARCHES = ("exact", "search")
@@ -31,12 +31,14 @@ class Exchange:
     barrier : in place of the policy's own, of parameter servers; None: that one, and ``search`` chooses.
     fusion_bytes : bytes of Horovod's buffer; 0: none.
     clip : the step clips by norm, and planners may cut reductions in halves.
+    memory_bytes : of a worker's device, which fully sharded plans are to keep to; None: no limit.
     """
 
     architecture: Architecture | None = None
     barrier: Barrier | None = None
     fusion_bytes: int = 0
     clip: bool = False
+    memory_bytes: float | None = None
 
 
 OWN_EXCHANGE = Exchange()
@@ -68,11 +70,11 @@ def policy_names(architecture: Architecture | None = None) -> list[str]:
     Parameters
     ----------
     architecture
-        "ps" or "allreduce": those for it alone; None: all.
+        "ps", "allreduce" or "fsdp": those for it alone; None: all.
 
     Returns
     -------
-    The names, those that search and so serve both architectures last.
+    The names, those that search and so serve every architecture last.
 
     Raises
     ------
@@ -88,7 +90,8 @@ def policy_names(architecture: Architecture | None = None) -> list[str]:
     if architecture is not None and architecture not in get_args(Architecture):
         raise UnknownNameError("architecture", architecture, list(get_args(Architecture)))
     names = list(POLICIES) if architecture is None else policies_of(architecture)
-    simulated = [] if architecture == "ps" else [BEST_BUCKETS]
+    simulated = [BEST_BUCKETS] if architecture in (None, "allreduce") else []
+    simulated += UNDER_MEMORY if architecture in (None, "fsdp") else []
     return [*names, *simulated, *_SEARCHES]
 
 
@@ -103,6 +106,7 @@ def plan(
     fusion_bytes: int = 0,
     budget_s: float = 10.0,
     clip: bool = False,
+    memory_bytes: float | None = None,
 ) -> Plan:
     """Plan one step of ``graph`` on ``network`` by a policy.
 
@@ -115,11 +119,12 @@ def plan(
     policy
         The policy's name. For parameter servers: fifo, random, reverse, default, layerwise, poseidon, tic,
         tac, ibatch-greedy, ibatch, p3. For AllReduce: wfbp, ddp, horovod, caramel, bytescheduler, ddp-best.
-        For either: search, and exact, which takes steps of up to 200 operations and 40 parameters and needs
-        OR-tools (the extra optimal).
+        Fully sharded: fsdp, fsdp-zero2, fsdp-tic, fsdp-tac, simplefsdp. For each: search, and exact, which
+        takes steps of up to 200 operations and 40 parameters and needs OR-tools (the extra optimal), and
+        fully sharded those of few blocks.
     architecture
-        "ps" or "allreduce"; None: the policy's own, for ``exact`` and ``search`` AllReduce unless the network
-        or ``barrier`` is one of servers.
+        "ps", "allreduce" or "fsdp"; None: the policy's own, for ``exact`` and ``search`` AllReduce unless
+        the network or ``barrier`` is one of servers.
     barrier
         "step" or "parameter" in place of the policy's own, of parameter servers; ``search`` chooses the
         better where it is None.
@@ -132,6 +137,8 @@ def plan(
     clip
         The step clips its gradients by their norm, whether or not it was measured so: caramel, bytescheduler
         and search may cut reductions in halves.
+    memory_bytes
+        The memory of a worker's device, which fully sharded plans that search keep to; None: no limit.
 
     Returns
     -------
@@ -153,7 +160,13 @@ def plan(
     >>> plan.policy, plan.architecture
     ('caramel', 'allreduce')
     """
-    exchange = Exchange(architecture=architecture, barrier=barrier, fusion_bytes=fusion_bytes, clip=clip)
+    exchange = Exchange(
+        architecture=architecture,
+        barrier=barrier,
+        fusion_bytes=fusion_bytes,
+        clip=clip,
+        memory_bytes=memory_bytes,
+    )
     return make_plan(graph, network, policy, exchange, seed=seed, budget_s=budget_s).plan
 
 
@@ -192,11 +205,14 @@ def make_plan(
         graph = clipped_for(graph, architecture)
     if fusion_bytes and policy not in POLICIES:
         raise HocketError(f"fusion {fusion_bytes} B: {policy} finds its own batches; leave it out")
+    if architecture == "fsdp" and policy not in POLICIES:
+        return _sharded_plan(graph, network, policy, exchange, seed=seed, budget_s=budget_s)
     if policy == BEST_BUCKETS:
         from hocket.tuner.best_buckets import best_buckets
 
         return PlannedPolicy(plan=for_workers(best_buckets(graph, network, seed=seed), network))
     if policy == "exact":
+        assert architecture != "fsdp", "planned above"
         if barrier == "parameter":
             raise HocketError(
                 "barrier 'parameter': the exact planner knows one barrier per step; leave it out"
@@ -242,6 +258,26 @@ def make_plan(
     return PlannedPolicy(plan=for_workers(made, network), drawn_anew=POLICIES[policy].drawn_anew)
 
 
+def _sharded_plan(
+    graph: StepGraph, network: Network, policy: str, exchange: Exchange, *, seed: int, budget_s: float
+) -> PlannedPolicy:
+    """A fully sharded plan by a planner that judges by simulation."""
+    from hocket.tuner.sharded_plans import ShardedPlanners
+
+    limit = float("inf") if exchange.memory_bytes is None else exchange.memory_bytes
+    planners = ShardedPlanners(graph, network, limit)
+    if policy in UNDER_MEMORY:
+        made = getattr(planners, policy.replace("fsdp-", ""))()
+        return PlannedPolicy(plan=for_workers(made.plan, network), evaluations=made.evaluations)
+    plans = [plan_by_policy(graph, network, name) for name in policies_of("fsdp")]
+    if policy == "exact":
+        made = planners.exact(plans, budget_s=budget_s)
+    else:
+        made = planners.search(plans, seed=seed, budget_s=budget_s)
+    plan = for_workers(made.plan, network)
+    return PlannedPolicy(plan=plan, status=made.status, evaluations=made.evaluations)
+
+
 def for_workers(plan: Plan, network: Network) -> Plan:
     """``plan`` with the number of workers that it was planned for."""
     return msgspec.structs.replace(plan, workers=network.num_workers)
@@ -251,6 +287,8 @@ def own_architecture(policy: str | None) -> Architecture | None:
     """The one architecture that ``policy`` plans for; None where it plans for either, or is unknown."""
     if policy == BEST_BUCKETS:
         return "allreduce"
+    if policy in UNDER_MEMORY:
+        return "fsdp"
     return POLICIES[policy].architecture if policy in POLICIES else None
 
 
@@ -294,9 +332,12 @@ def check_request(
     """
     check_exchanges(graph, architecture)
     check_exchange(network, architecture)
-    if architecture == "allreduce":
+    if architecture != "ps":
         if barrier is not None:
-            raise HocketError(f"barrier '{barrier}' is for parameter servers; all-reduce has none to choose")
+            others = "all-reduce has" if architecture == "allreduce" else "fully sharded steps have"
+            raise HocketError(f"barrier '{barrier}' is for parameter servers; {others} none to choose")
+        if architecture == "fsdp" and fusion_bytes:
+            raise HocketError(f"fusion {fusion_bytes} B is Horovod's, for all-reduce; leave it out")
         return
     assign_servers(graph.parameter_bytes.tolist(), network.num_servers)
     if fusion_bytes:
@@ -313,6 +354,11 @@ def can_be_exact(
     """True if the exact planner is installed and its models cover the request."""
     if barrier == "parameter":
         return False
+    if architecture == "fsdp":
+        from hocket.planner.sharded.pieces import Pieces
+        from hocket.planner.sharded.unit_search import is_enumerable
+
+        return is_enumerable(len(Pieces.of(graph).blocks))
     try:
         from hocket.planner.exact import check_exact
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from hocket.graph import Plan, ResultRow, StepGraph, Timeline
 from hocket.graph.clipped_step import clipped_for
@@ -22,7 +23,7 @@ from hocket.planner.named_planners import BEST_BUCKETS, POLICIES, USUAL
 from hocket.sim import check_iterations, simulate
 from hocket.text import counted, duration_text
 from hocket.tuner.best_buckets import best_buckets
-from hocket.tuner.improve import SearchChoices, improve
+from hocket.tuner.improve import Improved, SearchChoices, improve
 from hocket.tuner.policies import (
     Exchange,
     PlannedPolicy,
@@ -33,6 +34,7 @@ from hocket.tuner.policies import (
     policy_names,
     usual_architecture,
 )
+from hocket.tuner.sharded_plans import ShardedPlan, ShardedPlanners
 from hocket.tuner.unclipped import best_unclipped
 
 _SHOWN = 3
@@ -51,7 +53,7 @@ class Tuning(Summarized):
         The plan behind each row, by policy, with what is predicted of it.
     timelines
         If they were asked for, by policy, those of the best row and of the usual policy (ddp, with servers
-        fifo); of the two best where the usual one is the best.
+        fifo, fully sharded fsdp); of the two best where the usual one is the best.
     alike_s
         Seconds a step if all took the profile's mean, by policy, of the best row, the usual policy's and
         ``ddp-best``'s: the gain that does not come from steps of unlike length. Empty where the best row's
@@ -59,6 +61,9 @@ class Tuning(Summarized):
     unclipped
         Where the step was tuned as one that clips: the best policy's row without clipping, the search left
         out. None otherwise, and where the profile itself clips, of which nobody knows how it is without.
+    frontier
+        Fully sharded: bytes of memory and seconds of a step of the plans that the search tried, of which no
+        other takes less of both, the least memory first.
     evaluations
         The number of plans that the search simulated.
     wall_s
@@ -78,6 +83,7 @@ class Tuning(Summarized):
     timelines: dict[str, Timeline] = field(default_factory=dict)
     alike_s: dict[str, float] = field(default_factory=dict)
     unclipped: ResultRow | None = None
+    frontier: list[tuple[float, float]] = field(default_factory=list)
     evaluations: int
     wall_s: float
 
@@ -128,6 +134,7 @@ def tune(
     budget_s: float = 10.0,
     timelines: bool = False,
     clip: bool = False,
+    memory_bytes: float | None = None,
     progress: Callable[[str, float, float], None] | None = None,
 ) -> Tuning:
     """Simulate every policy of an architecture, search for a better plan from theirs, and rank them all.
@@ -146,7 +153,8 @@ def tune(
     network
         Links and costs, and the numbers of workers and servers.
     architecture
-        "ps" or "allreduce"; None: AllReduce, unless several servers, a window or a barrier ask for servers.
+        "ps", "allreduce" or "fsdp"; None: AllReduce, unless several servers, a window or a barrier ask for
+        servers.
     barrier
         "step" or "parameter" in place of the policies' own, of parameter servers.
     iterations
@@ -163,6 +171,9 @@ def tune(
         The step clips its gradients by their norm, whether or not it was measured so: caramel, bytescheduler
         and the search may cut reductions in halves, and so may ``exact`` where
         transfers cost nothing to start.
+    memory_bytes
+        The memory of a worker's device: fully sharded plans that need more are ranked behind all others, and
+        the search keeps to it; None: no limit.
     progress
         Called with what is being done, and how much of how much: policies while they are planned and
         simulated; seconds during the search, whose name holds the best step so far.
@@ -209,6 +220,7 @@ def tune(
             barrier=barrier,
             fusion_bytes=fusion_bytes if name == "horovod" else 0,
             clip=clip,
+            memory_bytes=memory_bytes,
         )
         planned[name] = make_plan(graph, network, name, exchange, seed=seed, budget_s=budget_s)
         if has_halves(planned[name].plan) and name in POLICIES:
@@ -216,35 +228,54 @@ def tune(
             whole = msgspec.structs.replace(whole, policy=f"{name} whole")
             planned[whole.policy] = PlannedPolicy(plan=whole)
     report("search", len(names), len(names) + 1)
-    better = improve(
-        graph,
-        network,
-        [made.plan for made in planned.values()],
-        choices=SearchChoices(barrier=barrier, halves=clip),
-        seed=seed,
-        budget_s=budget_s,
-        progress=lambda spent_s, best_s: report(f"search ({best_s:.4g} s)", spent_s, budget_s),
-    )
+    known = [made.plan for made in planned.values()]
+    better: Improved | ShardedPlan
+    frontier: list[tuple[float, float]] = []
+    within_s = 0.0
+    if architecture == "fsdp":
+        limited = ShardedPlanners(graph, network, np.inf if memory_bytes is None else memory_bytes)
+        better = limited.search(known, seed=seed, budget_s=budget_s)
+        frontier = limited.frontier()
+        if graph.num_samples == 1:  # a bound of mean steps is none of a few that are drawn
+            within_s = limited.bound_s()
+    else:
+        better = improve(
+            graph,
+            network,
+            known,
+            choices=SearchChoices(barrier=barrier, halves=clip),
+            seed=seed,
+            budget_s=budget_s,
+            progress=lambda spent_s, best_s: report(f"search ({best_s:.4g} s)", spent_s, budget_s),
+        )
     planned["search"] = PlannedPolicy(plan=for_workers(better.plan, network), evaluations=better.evaluations)
 
     def row_of(made: PlannedPolicy, drawn_anew: bool) -> ResultRow:
         result = simulate(
             graph, made.plan, network, iterations=iterations, seed=seed, random_order=drawn_anew
         )
-        return made.with_bounds(result.row)
+        row = result.row
+        if within_s and fits(row, memory_bytes):
+            row = msgspec.structs.replace(row, bound_s=min(max(row.bound_s, within_s), row.iteration_s))
+        return made.with_bounds(row)
 
     rows: list[ResultRow] = []
     for name, made in planned.items():
         report(f"simulating {name}", len(rows), len(planned))
         rows.append(row_of(made, made.drawn_anew))
-    ranked = sorted(rows, key=lambda row: row.iteration_s)
+    ranked = sorted(rows, key=lambda row: (_beyond(row, memory_bytes), row.iteration_s))
     while planned[ranked[0].policy].drawn_anew:
         # Chance has won, but a plan holds one draw: it is ranked as it would be run.
         name = ranked[0].policy
         planned[name] = dataclasses.replace(planned[name], drawn_anew=False)
         ranked[0] = row_of(planned[name], False)
         ranked.sort(key=lambda row: row.iteration_s)
-    _prefer(ranked, [name for name in (USUAL[architecture], BEST_BUCKETS) if name in planned], planned)
+    _prefer(
+        ranked,
+        [name for name in (USUAL[architecture], BEST_BUCKETS) if name in planned],
+        planned,
+        memory_bytes,
+    )
     alike_s = {}
     if ranked[0].straggler_fraction >= WAITING:
         mean = dataclasses.replace(graph, durations_s=graph.durations_s.mean(axis=1, keepdims=True))
@@ -283,18 +314,38 @@ def tune(
         unclipped=None
         if measured is graph
         else best_unclipped(measured, network, policies_of(architecture), iterations=iterations, seed=seed),
+        frontier=frontier,
         evaluations=planned["search"].evaluations,
         wall_s=time.perf_counter() - began,
     )
 
 
-def _prefer(ranked: list[ResultRow], names: Sequence[str], planned: Mapping[str, PlannedPolicy]) -> None:
+def fits(row: ResultRow, memory_bytes: float | None) -> bool:
+    """Tell whether the plan of ``row`` keeps to a limit of memory, or has none."""
+    return _beyond(row, memory_bytes) == 0
+
+
+def _beyond(row: ResultRow, memory_bytes: float | None) -> float:
+    """Bytes that the plan of ``row`` needs beyond a limit."""
+    if memory_bytes is None or row.memory_bytes is None:
+        return 0.0
+    return max(0.0, row.memory_bytes - memory_bytes)
+
+
+def _prefer(
+    ranked: list[ResultRow],
+    names: Sequence[str],
+    planned: Mapping[str, PlannedPolicy],
+    memory_bytes: float | None,
+) -> None:
     """Put the first of ``names`` that nothing beats in front: a plan that gains nothing is not worth its use.
 
     One whose rows are of orders drawn anew stays in its place, as a plan holds one draw.
     """
     for name in names:
         row = next(row for row in ranked if row.policy == name)
+        if _beyond(row, memory_bytes) > _beyond(ranked[0], memory_bytes):
+            continue
         if is_level(row.iteration_s, ranked[0].iteration_s) and not planned[name].drawn_anew:
             ranked.remove(row)
             ranked.insert(0, row)

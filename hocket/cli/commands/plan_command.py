@@ -72,6 +72,7 @@ def plan(
     from hocket.graph.clipped_step import clipped_for
     from hocket.graph.io import plan_document
     from hocket.report.memory_verdict import memory_answers, memory_verdict, unknown_memory
+    from hocket.report.sharded_verdict import sharded_memory_answer, sharded_remark
     from hocket.report.verdicts import on_workers, result_verdict, usual_row
     from hocket.sim import simulate
     from hocket.tuner.policies import architecture_of
@@ -83,6 +84,7 @@ def plan(
             " plan. See 'hocket plan --help'."
         )
     exchange = architecture_setting(context, policy)
+    planning.check_sharded(exchange.value)
     options.check_servers(machines.servers, architecture_of(policy, exchange.value))
     num_workers = machines.num_workers(exchange.value)
     measured = load_step(step)
@@ -101,10 +103,12 @@ def plan(
     settings += other_options(context, settings)
     rows = beside_usual(context, graph, network, row, iterations=20)
     where = on_workers(row, link_text(network), clip=planning.clip)
+    sharded = made.architecture == "fsdp"
     answered = memory_answers(
-        memory_verdict(graph, 1 if made.architecture == "ps" else num_workers),
+        None if sharded else memory_verdict(graph, 1 if made.architecture == "ps" else num_workers),
         [
             result_verdict(row, usual_row(rows), where),
+            *sharded_memory_answer(graph, network, made, planning.memory_bytes()),
             *clipping_answer(context, measured, network, rows),
         ],
     )
@@ -123,13 +127,22 @@ def plan(
         [*answered, *caution(graph)],
         assumptions=asked,
         sheets=[step_sheet(rows, of=row.policy, wide=out.wide)],
-        remarks=[*halves_remark(made), *unknown_memory(graph), *remarks_on(graph, wide=out.wide)],
+        remarks=[
+            *sharded_remark(graph, made),
+            *halves_remark(made),
+            *([] if sharded else unknown_memory(graph)),
+            *remarks_on(graph, wide=out.wide, sharded=sharded),
+        ],
         following=train_command(context, graph, made, network, str(output)),
     )
     note(f"{output}: {_transfers(made)}")
 
 
 def _transfers(made: Plan) -> str:
+    from hocket.graph.plan import transfers_text
+
+    if made.architecture == "fsdp":
+        return transfers_text(made)
     if made.architecture == "ps":
         return f"{counted(len(made.pulls), 'pull')}, {counted(len(made.pushes), 'push', 'pushes')}"
     return counted(len(made.reductions), "reduction")

@@ -83,9 +83,15 @@ def predict(
     network, of_network = described_network(context, 1, 1, graph.device, graph.recorded)
     schedule = _given_plan(graph, planning)
     exchange = architecture_setting(context, planning.policy, schedule)
+    planning.check_sharded(exchange.value)
+    from hocket.graph.plan import ARCHITECTURE_NAMES
+
     on_servers = exchange.value == "ps"
     if not on_servers and num_servers != [1]:
-        raise HocketError(f"servers '{machines.servers}': all-reduce has none to choose; leave them out")
+        raise HocketError(
+            f"servers '{machines.servers}': {ARCHITECTURE_NAMES[exchange.value]} has none to choose; leave"
+            " them out"
+        )
     asked = {(w, m if on_servers else 0) for w in num_workers for m in num_servers}
     points = [] if output.measured is None else load_points(output.measured, asked)
     described = net.machines(machines, network)
@@ -105,6 +111,7 @@ def predict(
         "fusion_bytes": planning.fusion_bytes(),
         "budget_s": planning.budget_s(),
         "clip": planning.clip,
+        "memory_bytes": planning.memory_bytes(),
     }
     numbers = {"workers": num_workers, "servers": num_servers, "repeats": simulation.repeats}
     numbers |= {"engine": simulation.engine, "price_per_worker_hour": machines.price_per_worker_hour}
@@ -119,13 +126,14 @@ def predict(
     settings += [*other_options(context, settings), *caveat_setting(graph)]
     if not is_given(context, "skip"):
         settings.append(option_setting(context, "skip", request["skip"], ""))
-    memory = memory_verdict(graph, 1 if on_servers else max(num_workers))
+    sharded = exchange.value == "fsdp"
+    memory = None if sharded else memory_verdict(graph, 1 if on_servers else max(num_workers))
     more = [*map(capitalized, checked), *_beside(graph, network, request, rows)]
     told = [*map(capitalized, verdicts(rows, _link(network, planning))), *more]
     answer = Answer(
         memory_answers(memory, told),
         _assumed(graph, network, rows, applying(settings, exchange.value)),
-        [*crowded_servers(graph, rows), *unknown_memory(graph)],
+        [*crowded_servers(graph, rows), *([] if sharded else unknown_memory(graph))],
         following_command(context, rows, network.bandwidth_bps),
     )
     _write_page(output, rows, points, answer)
@@ -253,10 +261,30 @@ def _beside(
     """Lines on what else may decide: clipping, and larger updates."""
     from hocket.predictor.larger_updates import larger_update
 
+    if rows[0].architecture == "fsdp":
+        return _memory_of_fewest(graph, network, request, min(row.workers for row in rows))
     said = [beside_clipped(graph, network, request, rows)] if request["clip"] else []
     if rows[0].mode == "sync" and (larger := larger_update(graph, network, request, rows)):
         said.append(capitalized(larger))
     return said
+
+
+def _memory_of_fewest(graph: StepGraph, network: Network, request: dict[str, Any], workers: int) -> list[str]:
+    """A line on the memory of the fewest workers' devices, whose shards are the largest."""
+    from dataclasses import replace
+
+    from hocket.report.sharded_verdict import sharded_memory_answer
+    from hocket.text import counted
+    from hocket.tuner import Exchange, make_plan
+
+    fewest = replace(network, num_workers=workers)
+    limit = request["memory_bytes"]
+    plan = request["plan"]
+    if plan is None:
+        exchange = Exchange(architecture="fsdp", memory_bytes=limit)
+        plan = make_plan(graph, fewest, request["policy"] or "fsdp", exchange, seed=request["seed"]).plan
+    said = sharded_memory_answer(graph, fewest, plan, limit)
+    return [f"With {counted(workers, 'worker')} {each}" for each in said]
 
 
 def _link(network: Network, planning: PredictPlanning) -> str:

@@ -74,6 +74,7 @@ def simulate(
     from hocket.interop import timeline_document
     from hocket.origin import origin
     from hocket.planner.named_planners import USUAL
+    from hocket.report.sharded_verdict import sharded_memory_answer, sharded_remark
     from hocket.report.verdicts import on_workers, result_verdict, usual_row
     from hocket.sim import simulate as run
     from hocket.tuner.policies import architecture_of
@@ -86,6 +87,7 @@ def simulate(
         options.check_beside_result(timeline, *options.inputs(step, plan, net.network_file, net.cluster))
     schedule = None if plan is None else load_plan(plan)
     exchange = architecture_setting(context, policy, schedule)
+    planning.check_sharded(exchange.value)
     num_workers = machines.num_workers(exchange.value)
     measured = load_step(step)
     network, of_network = described_network(
@@ -129,12 +131,17 @@ def simulate(
     show(
         [
             result_verdict(row, usual_row(rows), where),
+            *sharded_memory_answer(graph, network, planned.plan, planning.memory_bytes()),
             *clipping_answer(context, measured, network, rows),
             *caution(graph),
         ],
         assumptions=assumptions(graph, applying(settings, row.architecture)),
         sheets=[step_sheet(rows, of=row.policy, wide=output.wide)],
-        remarks=[*halves_remark(planned.plan), *remarks_on(graph, wide=output.wide)],
+        remarks=[
+            *sharded_remark(graph, planned.plan),
+            *halves_remark(planned.plan),
+            *remarks_on(graph, wide=output.wide, sharded=row.architecture == "fsdp"),
+        ],
         following=command_line(context, "hocket", "tune", str(step), like=STEP)
         if plan is None
         else train_command(context, graph, planned.plan, network, str(plan)),

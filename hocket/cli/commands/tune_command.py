@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -27,8 +28,8 @@ from hocket.cli.option_groups import grouped
 from hocket.cli.panels import OUTPUT, option
 from hocket.cli.planning_options import PlanningOptions
 from hocket.cli.printing import note, print_json, progress
-from hocket.cli.screen import NETWORK_OPTIONS, command_line, show
-from hocket.cli.step_screen import halves_remark, measured_gains, remarks_on, step_sheet, train_command
+from hocket.cli.screen import NETWORK_OPTIONS, Sheet, command_line, show
+from hocket.cli.step_screen import STEP, halves_remark, measured_gains, remarks_on, step_sheet, train_command
 from hocket.text import capitalized, counted
 
 if TYPE_CHECKING:
@@ -84,6 +85,12 @@ def tune(
     from hocket.origin import origin
     from hocket.report.memory_verdict import memory_answers, memory_verdict, unknown_memory
     from hocket.report.result_files import Entry
+    from hocket.report.sharded_verdict import (
+        limit_verdict,
+        over_the_limit,
+        sharded_memory_answer,
+        sharded_remark,
+    )
     from hocket.report.step_page import render
     from hocket.report.verdicts import (
         best_buckets,
@@ -98,6 +105,8 @@ def tune(
 
     out.check()
     exchange = architecture_setting(context, None)
+    planning.check_sharded(exchange.value)
+    limit = planning.memory_bytes()
     options.check_servers(machines.servers, exchange.value)
     graph = load_step(step)
     network, of_network = described_network(
@@ -116,6 +125,7 @@ def tune(
             budget_s=planning.budget_s(),
             timelines=report is not None,
             clip=planning.clip,
+            memory_bytes=limit,
             progress=lambda what, done, total: tell(done, total, what),
         )
     save_plan(found.plan, written)
@@ -124,7 +134,10 @@ def tune(
         entries = [Entry(row, found.timelines.get(row.policy), made) for row in found.ranked]
         write_whole(render(entries, title=f"{graph.model}: every policy, ranked").encode(), report)
     best = found.best
-    memory = memory_verdict(graph, 1 if exchange.value == "ps" else machines.workers)
+    sharded = exchange.value == "fsdp"
+    memory = None if sharded else memory_verdict(graph, 1 if exchange.value == "ps" else machines.workers)
+    over = over_the_limit(found.ranked, limit)
+    ranked = [row for row in found.ranked if row not in over] or found.ranked
     settings = [exchange, SYNCHRONOUS, *step_settings(context, network), *of_network]
     settings += [*other_options(context, settings), *caveat_setting(graph)]
     if out.json:
@@ -137,6 +150,7 @@ def tune(
                 **({"unclipped": msgspec.to_builtins(found.unclipped)} if planning.clip else {}),
                 "plan": str(written),
                 **({} if memory is None else {"memory": memory.document()}),
+                **({"frontier": [list(point) for point in found.frontier]} if sharded else {}),
                 "evaluations": found.evaluations,
                 "wall_s": found.wall_s,
                 "origin": msgspec.to_builtins(made),
@@ -150,28 +164,67 @@ def tune(
         if planning.clip:
             said = clipping_verdict(found.ranked, found.unclipped), halves_verdict(found.ranked, found.plans)
             beside = [capitalized(line) for line in said if line]
-        verdict = capitalized(ranking_verdict(found.ranked, where, found.alike_s))
+        verdict = capitalized(ranking_verdict(ranked, where, found.alike_s))
+        beside += map(capitalized, sharded_memory_answer(graph, network, found.plan, limit))
+        beside += [] if limit is None else [capitalized(limit_verdict(found.ranked, limit))]
+        none_fits = over == found.ranked
+        if none_fits:
+            verdict, beside = beside[-1], beside[:-1]
         show(
             memory_answers(memory, [verdict, *beside, *caution(graph)]),
             assumptions=assumptions(graph, applying(settings, exchange.value)),
-            sheets=[step_sheet(found.ranked, of=best.policy, wide=out.wide)],
+            sheets=[
+                step_sheet(ranked, of=best.policy, wide=out.wide),
+                *(
+                    [step_sheet(over, of="", wide=out.wide, title="Over the limit")]
+                    if over and over != ranked
+                    else []
+                ),
+                *(_time_against_memory(found.frontier)),
+            ],
             remarks=[
-                *ranking_remarks(found.ranked),
+                *sharded_remark(graph, found.plan),
+                *ranking_remarks(ranked),
                 *measured_gains(graph),
                 *halves_remark(found.plan),
-                *unknown_memory(graph),
+                *([] if sharded else unknown_memory(graph)),
                 *_free_slices(network),
-                *remarks_on(graph, wide=out.wide),
+                *remarks_on(graph, wide=out.wide, sharded=sharded),
             ],
             following=(
-                _more_workers(context, best.architecture)
-                if not gains(found.ranked)
+                _tune_with_more(context)
+                if none_fits
+                else _more_workers(context, best.architecture)
+                if not gains(ranked)
                 else best_buckets(best) or train_command(context, graph, found.plan, network, str(written))
             ),
         )
     note(f"{written}: the plan of {best.title}; the search tried {counted(found.evaluations, 'plan')}")
     if report is not None:
         note(f"{report}: open it in a browser")
+
+
+def _time_against_memory(frontier: Sequence[tuple[float, float]]) -> list[Sheet]:
+    """What memory a device needs for shorter and shorter steps; none where there is one such plan."""
+    from hocket.columns import number_column, time_column
+    from hocket.text import time_unit
+
+    if len(frontier) < 2:
+        return []
+    seconds = [step_s for _, step_s in frontier]
+    return [
+        Sheet(
+            "Time against memory (no other plan that was tried takes less of both)",
+            [
+                number_column(
+                    "Memory", [size / 1e9 for size, _ in frontier], "What a device needs.", unit="GB"
+                ),
+                time_column(
+                    "Step time", seconds, time_unit(seconds), "If all take the mean of what was measured."
+                ),
+            ],
+        )
+    ]
 
 
 def _free_slices(network: Network) -> list[str]:
@@ -184,9 +237,17 @@ def _free_slices(network: Network) -> list[str]:
 def _more_workers(context: typer.Context, architecture: str) -> str:
     """The command for where no plan gains anything: it asks what more workers do."""
     exchange: dict[str, Any] = {"architecture": "ps", "mode": "sync"} if architecture == "ps" else {}
+    if architecture == "fsdp":
+        exchange = {"architecture": "fsdp", "shards": context.params["shards"]}
     exchange["clip"] = context.params["clip"] or None
     like = (*NETWORK_OPTIONS, "workers", "servers")
     return command_line(context, "hocket", "predict", str(context.params["step"]), like=like, **exchange)
+
+
+def _tune_with_more(context: typer.Context) -> str:
+    """The command for where no plan fits: it asks about twice the workers, whose shards are half as large."""
+    workers = 2 * context.params["workers"]
+    return command_line(context, "hocket", "tune", str(context.params["step"]), like=STEP, workers=workers)
 
 
 def _named_after(step: Path) -> Path:

@@ -13,6 +13,7 @@ from hocket.graph.csr import Indices
 from hocket.network import Network
 from hocket.sim.bounds.barrier import step_bounds
 from hocket.sim.bounds.overlapping import period_bound
+from hocket.sim.bounds.sharded import sharded_bound
 from hocket.sim.lowering.lowered import Floats
 
 
@@ -32,7 +33,7 @@ class Bound:
 def lower_bound(
     graph: StepGraph,
     network: Network,
-    architecture: Literal["ps", "allreduce"],
+    architecture: Literal["ps", "allreduce", "fsdp"],
     barrier: Literal["step", "parameter"],
     lockstep: bool,
     halves: bool = False,
@@ -45,6 +46,8 @@ def lower_bound(
     each draws for itself one worker may be served before the others. ``halves``: reductions may go in
     halves; else none does.
     """
+    if architecture == "fsdp":
+        return Bound(*sharded_bound(graph, network))
     if architecture == "ps" and barrier == "step":
         return Bound(*step_bounds(graph, network, lockstep=lockstep))
     return Bound(period_bound(graph, network, architecture, lockstep, halves), np.zeros(graph.num_samples))

@@ -112,7 +112,7 @@ def test_a_breach_in_a_file_is_named(tmp_path: Path, change: dict[str, Any], mes
         ),
         (
             {"model": "other", "units": (("a",), ("b",), ("d",))},
-            "the plan is of model 'other', the step of 'toy': make one of this step: hocket plan STEP --policy",
+            "the plan is of model 'other', the step of 'toy': make one of this step: hocket plan STEP",
         ),
     ],
 )

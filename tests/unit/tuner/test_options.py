@@ -20,7 +20,8 @@ from hocket.tuner import Exchange, make_plan, policy_names
 GRAPH = load_step(Path(__file__).parents[2] / "golden" / "branches.step.json")
 SERVED = frozenset(policy_names("ps"))
 REDUCED = frozenset(policy_names("allreduce"))
-EVERY = SERVED | REDUCED
+SHARDED = frozenset(policy_names("fsdp"))
+EVERY = SERVED | REDUCED | SHARDED
 
 # Of a network and of planning: what each option is taken with; all other policies refuse it.
 TAKEN: dict[str, tuple[dict[str, Any], dict[str, Any], frozenset[str]]] = {
@@ -35,7 +36,10 @@ TAKEN: dict[str, tuple[dict[str, Any], dict[str, Any], frozenset[str]]] = {
     "no window": ({"window_bytes": 0.0}, {}, EVERY),
     "ps": ({}, {"exchange": Exchange(architecture="ps")}, SERVED),
     "allreduce": ({}, {"exchange": Exchange(architecture="allreduce")}, REDUCED),
-    "pattern": ({"pattern": "tree"}, {}, REDUCED),
+    "fsdp": ({}, {"exchange": Exchange(architecture="fsdp")}, SHARDED),
+    "shards": ({"shards": 1}, {"exchange": Exchange(architecture="fsdp")}, SHARDED),
+    "memory": ({}, {"exchange": Exchange(architecture="fsdp", memory_bytes=1e9)}, SHARDED),
+    "pattern": ({"pattern": "tree"}, {}, REDUCED | SHARDED),
     "fusion": ({}, {"exchange": Exchange(fusion_bytes=2000)}, frozenset({"horovod"})),
 }
 
@@ -64,7 +68,7 @@ def test_an_option_is_taken_or_refused_whatever_the_policy(policy: str) -> None:
 
 
 def test_the_policies_are_all_there() -> None:
-    assert {*POLICIES, "ddp-best", "exact", "search"} == EVERY == set(policy_names())
+    assert {*POLICIES, "ddp-best", "simplefsdp", "exact", "search"} == EVERY == set(policy_names())
     assert {"ddp-best"} == EVERY - set(POLICIES) - SERVED
 
 

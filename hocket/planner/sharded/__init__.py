@@ -1,0 +1,1 @@
+"""Planners of fully sharded steps: units, what is prefetched, and what is resharded."""

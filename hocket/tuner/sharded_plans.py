@@ -1,0 +1,102 @@
+"""Fully sharded plans under a limit of memory, by the planners that judge by simulation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import msgspec
+import numpy as np
+
+from hocket.errors import HocketError
+from hocket.graph import Plan, StepGraph
+from hocket.graph.result import LEVEL
+from hocket.network import Network
+from hocket.planner.sharded.pieces import Pieces
+from hocket.planner.sharded.simplefsdp import simplefsdp_choice
+from hocket.planner.sharded.unit_search import Cost, Judge, enumerate_all, is_enumerable, num_choices, search
+from hocket.sim.bounds.sharded import sharded_bound
+from hocket.sim.sharded_evaluator import ShardedEvaluator
+from hocket.sim.sharded_memory import unheld_bytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShardedPlan:
+    """A plan, whether it is proven the best, and how many were simulated for it."""
+
+    plan: Plan
+    status: Literal["", "optimal", "feasible"] = ""
+    evaluations: int
+
+
+class ShardedPlanners:
+    """The planners of ``graph`` on ``network`` that keep to ``memory_bytes``, inf for no limit."""
+
+    def __init__(self, graph: StepGraph, network: Network, memory_bytes: float = np.inf) -> None:
+        self._graph, self._network, self._limit = graph, network, memory_bytes
+        self._evaluator = ShardedEvaluator(graph, network)
+        self._tried: list[tuple[float, float]] = []
+        self._judge = Judge(graph, Pieces.of(graph), self.cost)
+
+    def cost(self, plan: Plan) -> Cost:
+        """Bytes beyond the limit, and seconds."""
+        memory_bytes, seconds = self._evaluator.memory_bytes(plan), self._evaluator.seconds(plan)
+        self._tried.append((memory_bytes, seconds))
+        return max(0.0, memory_bytes - self._limit), seconds
+
+    def frontier(self) -> list[tuple[float, float]]:
+        """Bytes and seconds of plans that were tried of which none takes less of both, by bytes."""
+        found: list[tuple[float, float]] = []
+        for memory_bytes, seconds in sorted(self._tried):
+            if not found or seconds < found[-1][1] * (1 - LEVEL):
+                found.append((memory_bytes, seconds))
+        return found
+
+    def bound_s(self) -> float:
+        """Seconds of a step that no plan within the limit beats: of parameters that it cannot keep, too."""
+        step, graph = self._evaluator.step, self._evaluator.graph
+        kept_bytes = self._limit - unheld_bytes(graph, step.groups.shards)
+        shared_s, each_s = sharded_bound(graph, self._network, max(0.0, kept_bytes))
+        return max(shared_s, float(each_s.max()))
+
+    def simplefsdp(self) -> ShardedPlan:
+        """SimpleFSDP's greedy units."""
+        choice = simplefsdp_choice(self._evaluator.graph, self._network, self._judge)
+        return ShardedPlan(
+            plan=self._judge.plan(choice, "simplefsdp"), evaluations=self._evaluator.evaluations
+        )
+
+    def search(self, plans: Sequence[Plan], *, seed: int, budget_s: float) -> ShardedPlan:
+        """The best that a search finds, or of ``plans`` where none is better."""
+        choice = search(self._judge, seed=seed, budget_s=budget_s)
+        return self._best(self._judge.plan(choice, "search"), plans, "search")
+
+    def exact(self, plans: Sequence[Plan], *, budget_s: float) -> ShardedPlan:
+        """The best of all units of whole blocks, of what is kept, and of up to three ahead.
+
+        Raises
+        ------
+        HocketError
+            When there are too many.
+        """
+        check_enumerable(self._graph)
+        choice, is_whole = enumerate_all(self._judge, budget_s=budget_s)
+        best = self._best(self._judge.plan(choice, "exact"), plans, "exact")
+        return ShardedPlan(
+            plan=best.plan, status="optimal" if is_whole else "feasible", evaluations=best.evaluations
+        )
+
+    def _best(self, found: Plan, plans: Sequence[Plan], policy: str) -> ShardedPlan:
+        best = min([found, *plans], key=self.cost)
+        renamed = msgspec.structs.replace(best, policy=policy, predicted=None)
+        return ShardedPlan(plan=renamed, evaluations=self._evaluator.evaluations)
+
+
+def check_enumerable(graph: StepGraph) -> None:
+    """Refuse a step whose units are too many to judge all choices."""
+    blocks = len(Pieces.of(graph).blocks)
+    if not is_enumerable(blocks):
+        raise HocketError(
+            f"{blocks} blocks leave {num_choices(blocks):.3g} choices, too many for the exact planner; search"
+        )
