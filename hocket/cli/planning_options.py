@@ -65,6 +65,7 @@ class ExchangeOptions:
         option(
             "--memory",
             panel=PLANNING,
+            rare=True,
             metavar="SIZE",
             help="Fully sharded: the memory of a worker's device, 40GB, which plans keep to.",
             show_default="no limit",

@@ -16,7 +16,7 @@ from hocket.planner import allreduce_baselines, baselines
 from hocket.planner.bytescheduler import bytescheduler
 from hocket.planner.caramel.caramel import caramel
 from hocket.planner.p3 import p3
-from hocket.planner.sharded import baselines as sharded_baselines
+from hocket.planner.sharded import unit_baselines
 
 Architecture = Literal["ps", "allreduce", "fsdp"]
 Barrier = Literal["step", "parameter"]
@@ -62,10 +62,10 @@ POLICIES: dict[str, NamedPlanner] = {
     "horovod": NamedPlanner(allreduce_baselines.horovod, "allreduce"),
     "caramel": NamedPlanner(caramel, "allreduce"),
     "bytescheduler": NamedPlanner(bytescheduler, "allreduce"),
-    "fsdp": NamedPlanner(sharded_baselines.fsdp, "fsdp"),
-    "fsdp-zero2": NamedPlanner(sharded_baselines.zero2, "fsdp"),
-    "fsdp-tic": NamedPlanner(sharded_baselines.fsdp_tic, "fsdp"),
-    "fsdp-tac": NamedPlanner(sharded_baselines.fsdp_tac, "fsdp"),
+    "fsdp": NamedPlanner(unit_baselines.fsdp, "fsdp"),
+    "fsdp-zero2": NamedPlanner(unit_baselines.zero2, "fsdp"),
+    "fsdp-tic": NamedPlanner(unit_baselines.fsdp_tic, "fsdp"),
+    "fsdp-tac": NamedPlanner(unit_baselines.fsdp_tac, "fsdp"),
 }
 
 BUILT_IN = dict(POLICIES)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from hocket.graph.plan import ARCHITECTURE_NAMES
 from hocket.predictor.prediction import Prediction
 from hocket.predictor.prediction_curves import CHANCE, cheapest, curves, fastest, is_faster, saturation
 from hocket.predictor.prediction_notes import (
@@ -27,7 +28,8 @@ def name_of(curve: Sequence[Prediction], rows: Sequence[Prediction]) -> str:
     """The servers of ``curve`` and its mode, which all-reduce has only one of."""
     if curve[0].servers:
         return f"{counted(curve[0].servers, 'server')}, {_MODES[curve[0].mode]}"
-    return "all-reduce" if len({row.mode for row in rows}) == 1 else f"all-reduce, {_MODES[curve[0].mode]}"
+    name = ARCHITECTURE_NAMES[curve[0].architecture]
+    return name if len({row.mode for row in rows}) == 1 else f"{name}, {_MODES[curve[0].mode]}"
 
 
 def answers(rows: Sequence[Prediction], at: str = "") -> list[str]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from hocket.graph import MemoryNeed, Plan, StepGraph
 from hocket.graph.result import ResultRow
 from hocket.network import Network
-from hocket.sim.lowering.sharded import ShardedStep, runs_ahead
+from hocket.sim.lowering.sharded_step import ShardedStep, runs_ahead
 from hocket.sim.sharded_memory import known_memory, sharded_need
 from hocket.text import counted, duration_text, scaled_text
 

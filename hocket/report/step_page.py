@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from hocket.columns import Column, led_by, number_column, percent_column
 from hocket.errors import HocketError
+from hocket.graph.plan import ARCHITECTURE_NAMES
 from hocket.graph.result import ResultRow
 from hocket.planner.named_planners import BEST_BUCKETS
 from hocket.report.alternatives import busy_columns, overlap_text, timeline_text
@@ -16,7 +17,6 @@ from hocket.report.step_plot_data import TimelinePanel, overlap_figure, timeline
 from hocket.report.step_table import ranking_columns
 from hocket.text import TimeUnit, counted, decimals_for, time_text, time_unit
 
-_ARCHITECTURES = {"ps": "parameter servers", "allreduce": "all-reduce"}
 # Read on a phone without a move to the side.
 _FIRST = ("Policy", "Step time")
 _MOST_SETUPS = 4
@@ -61,7 +61,7 @@ def render(entries: Sequence[Entry], *, title: str = "Hocket report") -> str:
 def _setup_line(rows: Sequence[ResultRow]) -> str:
     """A line on the setups of ``rows``: what they share, or the number or names of those that differ."""
     models = list(dict.fromkeys(row.model for row in rows))
-    architectures = dict.fromkeys(_ARCHITECTURES.get(row.architecture, row.architecture) for row in rows)
+    architectures = dict.fromkeys(ARCHITECTURE_NAMES.get(row.architecture, row.architecture) for row in rows)
     workers, servers = {row.workers for row in rows}, {row.servers for row in rows} - {0}
     parts = [models[0] if len(models) == 1 else f"{len(models)} models", " and ".join(architectures)]
     parts.append(counted(workers.pop(), "worker") if len(workers) == 1 else "several numbers of workers")
@@ -104,7 +104,7 @@ def _setup_tile(best: ResultRow, ranking: Sequence[Entry], unit: TimeUnit) -> Ti
     """The best policy of one of several setups."""
     setup, usual = setup_of(best), usual_like(best, ranking)
     setups = {setup_of(entry.row) for entry in ranking}
-    parts = [_ARCHITECTURES.get(setup.architecture, setup.architecture)]
+    parts = [ARCHITECTURE_NAMES.get(setup.architecture, setup.architecture)]
     if len({each.model for each in setups}) > 1:
         parts.insert(0, setup.model)
     if len({each.workers for each in setups}) > 1:

@@ -14,7 +14,7 @@ from hocket.network import Network
 from hocket.sim.loop import event_loop
 from hocket.sim.loop.channels import alike_links
 from hocket.sim.loop.step_program import ChannelLinks, ItemTimes, StepDurations
-from hocket.sim.lowering.sharded import ShardedStep, lower_sharded_step
+from hocket.sim.lowering.sharded_step import ShardedStep, lower_sharded_step
 from hocket.sim.sharded_memory import sharded_need
 
 _NONE = np.empty(0)

@@ -17,7 +17,7 @@ from hocket.notebook import ObjectSummary, Summarized
 from hocket.sim.bounds.lower_bound import lower_bound
 from hocket.sim.kernel_spans import timeline_of
 from hocket.sim.lowering.lowered import Floats
-from hocket.sim.lowering.sharded import ShardedStep
+from hocket.sim.lowering.sharded_step import ShardedStep
 from hocket.sim.sharded_memory import sharded_need
 from hocket.sim.step_runs import SimulatedStep, StepRuns, lower
 from hocket.text import counted

@@ -23,7 +23,7 @@ from hocket.sim.lowering.lowered import Floats, Lowered
 from hocket.sim.lowering.machine_links import channel_links, check_machines
 from hocket.sim.lowering.parameter_server import server_step
 from hocket.sim.lowering.server_plan import lower_server_step
-from hocket.sim.lowering.sharded import ShardedStep, lower_sharded_step
+from hocket.sim.lowering.sharded_step import ShardedStep, lower_sharded_step
 from hocket.sim.lowering.slices import slice_step
 
 # Overlapping steps settle into their rhythm before they are measured, and the last ones, which nothing

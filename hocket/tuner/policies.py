@@ -120,8 +120,8 @@ def plan(
         The policy's name. For parameter servers: fifo, random, reverse, default, layerwise, poseidon, tic,
         tac, ibatch-greedy, ibatch, p3. For AllReduce: wfbp, ddp, horovod, caramel, bytescheduler, ddp-best.
         Fully sharded: fsdp, fsdp-zero2, fsdp-tic, fsdp-tac, simplefsdp. For each: search, and exact, which
-        takes steps of up to 200 operations and 40 parameters and needs OR-tools (the extra optimal), and
-        fully sharded those of few blocks.
+        takes steps of up to 200 operations and 40 parameters and needs OR-tools (the extra optimal); fully
+        sharded it takes steps of few blocks and needs nothing.
     architecture
         "ps", "allreduce" or "fsdp"; None: the policy's own, for ``exact`` and ``search`` AllReduce unless
         the network or ``barrier`` is one of servers.

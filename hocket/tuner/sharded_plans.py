@@ -16,7 +16,7 @@ from hocket.network import Network
 from hocket.planner.sharded.pieces import Pieces
 from hocket.planner.sharded.simplefsdp import simplefsdp_choice
 from hocket.planner.sharded.unit_search import Cost, Judge, enumerate_all, is_enumerable, num_choices, search
-from hocket.sim.bounds.sharded import sharded_bound
+from hocket.sim.bounds.sharded_bound import sharded_bound
 from hocket.sim.sharded_evaluator import ShardedEvaluator
 from hocket.sim.sharded_memory import unheld_bytes
 

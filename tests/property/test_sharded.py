@@ -12,7 +12,7 @@ from hocket.graph import Plan, StepGraph
 from hocket.graph.clipped_step import clipped, norm_operations
 from hocket.network import Network, Nodes, ShardGroups, number_s
 from hocket.sim import simulate
-from hocket.sim.lowering.sharded import ShardedStep, lower_sharded_step
+from hocket.sim.lowering.sharded_step import ShardedStep, lower_sharded_step
 from hocket.sim.step_runs import StepRuns, lower
 from tests.naive import sharded as naive
 from tests.strategies import examples, steps
@@ -91,11 +91,11 @@ def test_every_job_runs_when_torchs_streams_run_it(case: tuple[StepGraph, Plan, 
     for job, times in expected.operations.items():
         assert found[job] == pytest.approx(times), job
     assert len(schedule.collectives) == len(expected.collectives)
-    for k, (each, (kind, unit, *times)) in enumerate(
+    for k, (each, (kind, unit, *took)) in enumerate(
         zip(schedule.collectives, expected.collectives, strict=True)
     ):
         assert (each.kind, each.unit) == (kind, unit)
-        assert [start[0, 0, k], end[0, 0, k]] == pytest.approx(times), each
+        assert [start[0, 0, k], end[0, 0, k]] == pytest.approx(took), each
     assert schedule.most_held() == expected.most_held
     assert sum(held.size_bytes for held in schedule.held) == 0
 

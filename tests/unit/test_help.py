@@ -146,11 +146,14 @@ def test_the_policies_that_the_help_lists_are_those_there_are() -> None:
     entry = re.search(r"^policy\n(.*?)\narchitecture\n", doc, re.DOTALL | re.MULTILINE)
     assert entry is not None
     named = re.sub(r"\s+", " ", entry[1])
-    listed = re.search(r"For parameter servers: (.*?)\. For AllReduce: (.*?)\. For either: (.*)", named)
+    listed = re.search(
+        r"For parameter servers: (.*?)\. For AllReduce: (.*?)\. Fully sharded: (.*?)\. For each: (.*)", named
+    )
     assert listed is not None
-    of_servers, of_allreduce, either = listed.groups()
+    of_servers, of_allreduce, sharded, either = listed.groups()
     assert of_servers.split(", ") == policies_of("ps")
     for_either = set(policy_names("ps")) & set(policy_names("allreduce"))
     assert of_allreduce.split(", ") == [name for name in policy_names("allreduce") if name not in for_either]
+    assert sharded.split(", ") == [name for name in policy_names("fsdp") if name not in for_either]
     assert for_either <= set(re.findall(r"\w+", either))
     assert [int(number) for number in re.findall(r"\d+", either)] == [MOST_OPERATIONS, MOST_PARAMETERS]

@@ -205,7 +205,7 @@ def tune(
 
 
 def _time_against_memory(frontier: Sequence[tuple[float, float]]) -> list[Sheet]:
-    """What memory a device needs for shorter and shorter steps; none where there is one such plan."""
+    """The memory that shorter and shorter steps need, as a table; none where there is one such plan."""
     from hocket.columns import number_column, time_column
     from hocket.text import time_unit
 

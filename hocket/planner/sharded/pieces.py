@@ -1,4 +1,4 @@
-"""What units are made of: whole blocks of a model in forward order, and the rest.
+"""Pieces that units are made of: whole blocks of a model in forward order, and the rest.
 
 A block is a numbered module, such as ``layers.0``. What is in no block is one unit, the root's, as FSDP2 has
 it. A model without blocks is cut at the modules that hold parameters. Modules that are used while others run

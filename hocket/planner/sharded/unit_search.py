@@ -106,7 +106,7 @@ def _with_cuts(choice: UnitChoice, cuts: set[int]) -> UnitChoice:
 
 
 def num_choices(num_blocks: int) -> int:
-    """How many choices there are of units, of what is kept, and of one to three ahead or torch's own way."""
+    """The number of choices: of units, of those kept, and of one to three ahead or torch's own way."""
     blocks = max(num_blocks, 1)
     units: int = sum(comb(blocks - 1, cuts) * 2 ** (cuts + 1) for cuts in range(blocks))
     return 2 * units * len(_AHEAD) ** 2

@@ -13,7 +13,7 @@ from hocket.graph.csr import Indices
 from hocket.network import Network
 from hocket.sim.bounds.barrier import step_bounds
 from hocket.sim.bounds.overlapping import period_bound
-from hocket.sim.bounds.sharded import sharded_bound
+from hocket.sim.bounds.sharded_bound import sharded_bound
 from hocket.sim.lowering.lowered import Floats
 
 

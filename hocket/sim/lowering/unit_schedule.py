@@ -1,4 +1,4 @@
-"""What FSDP2 does in a step under a plan, hook by hook: collectives, what each waits for, and memory.
+"""A step of FSDP2 under a plan, hook by hook: collectives, what each waits for, and memory.
 
 Source: torch 2.13, ``torch/distributed/fsdp/_fully_shard`` (its parameter group and collectives).
 
@@ -62,7 +62,7 @@ class Link:
 
 
 @dataclass(frozen=True)
-class Held:
+class HeldBytes:
     """Bytes more (or fewer) that a worker holds from a link on, or from the start of a collective on."""
 
     link: int
@@ -93,7 +93,7 @@ class UnitSchedule:
     all_reduced: bool
     chain: list[Link] = field(default_factory=list)
     collectives: list[Collective] = field(default_factory=list)
-    held: list[Held] = field(default_factory=list)
+    held: list[HeldBytes] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._units = [_Unit(places) for places in self.places]
@@ -157,7 +157,7 @@ class UnitSchedule:
         return len(self.chain) - 1
 
     def _hold(self, size_bytes: int, collective: int | None = None) -> None:
-        self.held.append(Held(len(self.chain) - 1, self._phase, size_bytes, collective))
+        self.held.append(HeldBytes(len(self.chain) - 1, self._phase, size_bytes, collective))
 
     def _issue(self, kind: CollectiveKind, unit: int, size_bytes: int, behind: int, **more: object) -> int:
         self.collectives.append(
@@ -257,7 +257,7 @@ class UnitSchedule:
             self._hold(-self._buffer_bytes(self.collectives[oldest].size_bytes))
 
     def _finish(self) -> None:
-        """What an optimizer's step waits for: all that was issued."""
+        """Wait, as an optimizer's step does, for all that was issued."""
         self._await_scatters(0)
         reduces = [k for k, each in enumerate(self.collectives) if each.kind == "reduce"]
         for waited in [*(unit.gather for unit in self._units), *reduces[-1:]]:

@@ -113,7 +113,7 @@ def test_rare_options_are_counted_and_listed_on_request() -> None:
         (["predict", "x.json", "--worker", "4"], "--workers). See 'hocket predict --help'."),
         (
             ["plan", "x.json", "--policy", "tac", "--architecture", "PSs"],
-            "'PSs' is not one of 'ps', 'allreduce'; did you mean 'ps'? See 'hocket plan --help'.",
+            "'PSs' is not one of 'ps', 'allreduce', 'fsdp'; did you mean 'ps'? See 'hocket plan --help'.",
         ),
         (["plan", "x.json"], "writes the best plan. See 'hocket plan --help'."),
         (["lab", "up", "--nodes", "two"], "See 'hocket lab up --help'."),
@@ -156,7 +156,7 @@ def test_a_table_is_as_wide_as_columns_asks_for(monkeypatch: pytest.MonkeyPatch)
     ("words", "expected"),
     [
         ("hocket plan s.json --policy ta", {"tac"}),
-        ("hocket tune s.json --architecture ", {"ps", "allreduce"}),
+        ("hocket tune s.json --architecture ", {"ps", "allreduce", "fsdp"}),
         ("hocket predict s.json --mode a", {"async"}),
         ("hocket simulate s.json --pattern r", {"ring"}),
         ("hocket simulate s.json --policy ca", {"caramel"}),

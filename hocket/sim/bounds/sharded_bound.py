@@ -13,7 +13,7 @@ import numpy as np
 from hocket.graph import StepGraph
 from hocket.network import Network
 from hocket.sim.lowering.lowered import Floats
-from hocket.sim.lowering.sharded import ShardedStep
+from hocket.sim.lowering.sharded_step import ShardedStep
 
 
 def sharded_bound(graph: StepGraph, network: Network, kept_bytes: float = np.inf) -> tuple[float, Floats]:

@@ -1,4 +1,4 @@
-"""What users of FSDP2 have, and what the papers' oracles make of it: a unit a block, gathered ahead."""
+"""Units as users of FSDP2 have them, and as the papers' oracles order them: one a block, gathered ahead."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ class ShardedStep:
         return cls(graph, network, groups, places, durations_s, begun_s, len(norm_operations(graph)) > 0)
 
     def schedule(self, plan: Plan) -> UnitSchedule:
-        """What FSDP2 does under ``plan``, which fits the step."""
+        """The schedule of FSDP2 under ``plan``, which fits the step."""
         order = self.places.order
         return UnitSchedule(
             plan=plan,

@@ -1,0 +1,102 @@
+"""Fully sharded plans: the default, limits of memory, and what is proven."""
+
+from __future__ import annotations
+
+import pytest
+
+from hocket.errors import HocketError
+from hocket.graph import StepGraph, check_plan
+from hocket.network import Network, Nodes, ShardGroups
+from hocket.tuner import Exchange, make_plan, tune
+from tests.strategies import operation, parameter, step
+
+NETWORK = Network(bandwidth_bps=8e9, startup_s=0.001, num_workers=4)
+
+
+def model(num_blocks: int = 3, block_bytes: int = 100_000_000) -> StepGraph:
+    """An embedding, some blocks and a head, whose blocks compute for 20 ms and 40 ms."""
+    blocks = [f"layers.{k}" for k in range(num_blocks)]
+    names = ["embed.weight", *(f"{block}.weight" for block in blocks), "head.weight"]
+    sizes = [50_000_000, *[block_bytes] * num_blocks, 50_000_000]
+    operations = []
+    last: list[str] = []
+    for name in names:
+        operations.append(operation(name, 0.02, inputs=last, reads=[name]))
+        last = [name]
+    for name in reversed(names):
+        back = f"{name} back"
+        operations.append(operation(back, 0.04, inputs=last, reads=[name], produces=[name], phase="backward"))
+        last = [back]
+    operations.append(operation("update", 0.01, inputs=last, reads=names, phase="update"))
+    return step([parameter(n, size) for n, size in zip(names, sizes, strict=True)], operations)
+
+
+def test_the_default_is_a_unit_a_block_and_the_roots() -> None:
+    made = make_plan(model(), NETWORK, "fsdp").plan
+    assert made.units == (
+        ("embed.weight", "head.weight"),
+        ("layers.0.weight",),
+        ("layers.1.weight",),
+        ("layers.2.weight",),
+    )
+    assert made.reshard_after_forward == (False, True, True, True)
+    assert made.forward_prefetch is None is made.backward_prefetch
+    check_plan(made, model())
+
+
+def test_exact_is_never_above_any_and_the_bound_never_above_it() -> None:
+    found = tune(model(), NETWORK, architecture="fsdp", iterations=1, budget_s=30.0)
+    exact = next(row for row in found.ranked if row.policy == "exact")
+    assert exact.status == "optimal"
+    assert exact.iteration_s == pytest.approx(min(row.iteration_s for row in found.ranked))
+    assert all(row.bound_s <= exact.iteration_s for row in found.ranked)
+
+
+def test_plans_keep_to_the_memory_where_that_can_be() -> None:
+    free = tune(model(), NETWORK, architecture="fsdp", iterations=1, budget_s=5.0)
+    least = min(row.memory_bytes or 0.0 for row in free.ranked)
+    assert free.best.memory_bytes is not None
+    assert free.best.memory_bytes > least
+    kept = tune(model(), NETWORK, architecture="fsdp", iterations=1, budget_s=5.0, memory_bytes=least)
+    assert kept.best.memory_bytes == least
+    assert kept.best.iteration_s >= free.best.iteration_s
+    sizes = [size for size, _ in free.frontier]
+    seconds = [step_s for _, step_s in free.frontier]
+    assert sizes == sorted(sizes)
+    assert seconds == sorted(seconds, reverse=True)
+
+
+def test_groups_of_shards_gather_inside_and_reduce_between() -> None:
+    nodes = Nodes(gpus=4, intra_bps=1e12)
+    network = Network(bandwidth_bps=8e9, num_workers=8, nodes=nodes, shards=4)
+    groups = ShardGroups.of(network)
+    assert (groups.shards, groups.apart) == (4, True)
+    assert groups.replicas is not None
+    # All four workers of a node share its way out.
+    assert groups.replicas.bandwidth_bps == pytest.approx(8e9 / 4)
+    whole = ShardGroups.of(Network(bandwidth_bps=8e9, num_workers=8, nodes=nodes))
+    assert groups.gather_s(1e8) < whole.gather_s(1e8)
+
+
+@pytest.mark.parametrize(
+    ("shards", "message"),
+    [(3, "3 shards do not divide 4 workers into whole groups"), (0, "0 shards cannot train")],
+)
+def test_groups_that_do_not_fit_are_refused(shards: int, message: str) -> None:
+    with pytest.raises(HocketError, match=message):
+        make_plan(
+            model(),
+            Network(num_workers=4, shards=shards),
+            "fsdp-tac",
+            Exchange(architecture="fsdp"),
+        )
+
+
+def test_shards_are_refused_for_other_exchanges() -> None:
+    with pytest.raises(HocketError, match="only fully sharded training has some"):
+        make_plan(model(), Network(num_workers=4, shards=2), "ddp")
+
+
+def test_too_many_blocks_for_the_exact_planner_are_refused_in_a_line() -> None:
+    with pytest.raises(HocketError, match="12 blocks leave .* choices, too many"):
+        make_plan(model(12), NETWORK, "exact", Exchange(architecture="fsdp"))
