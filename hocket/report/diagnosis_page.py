@@ -86,7 +86,11 @@ def _tiles(diagnosis: Diagnosis) -> list[Tile]:
         Tile("Step", duration_text(whole_s), "from the end of one to the end of the next"),
         part("Computing", times.computed_s, "in which operations run"),
         part("Exposed communication", times.communication_s, "in which collectives alone run"),
-        part("Idle", times.host_s + times.waiting_s, f"of it {duration_text(times.host_s)} for the host"),
+        part(
+            "Idle",
+            times.host_s + times.waiting_s,
+            f"in which nothing runs, {duration_text(times.host_s)} of it for the host",
+        ),
     ]
     gain, tuning = speed_up(diagnosis), diagnosis.tuning
     if gain is not None and tuning is not None:

@@ -98,5 +98,5 @@ def test_shards_are_refused_for_other_exchanges() -> None:
 
 
 def test_too_many_blocks_for_the_exact_planner_are_refused_in_a_line() -> None:
-    with pytest.raises(HocketError, match="12 blocks leave .* choices, too many"):
+    with pytest.raises(HocketError, match=r"12 blocks leave .* choices, too many"):
         make_plan(model(12), NETWORK, "exact", Exchange(architecture="fsdp"))
