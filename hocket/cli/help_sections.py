@@ -21,7 +21,9 @@ _UNITS = {
 def described(context: Any, everything: bool = False) -> tuple[str, str, list[Section], list[str]]:
     """The usage line of a command, what it does, its sections and what stands below them."""
     command = context.command
-    parameters = [p for p in command.get_params(context) if p.name != "show_completion"]  # install does all
+    # Installing completion does all of it; who reads the list of all commands, under 40 lines, knows --help.
+    known = {"show_completion", "help"} if context.parent is None else {"show_completion"}
+    parameters = [p for p in command.get_params(context) if p.name not in known]
     rare = [p for p in parameters if getattr(p, "hidden", False)]
     left_out = rare if rare and not everything else [p for p in parameters if p.name == "help_all"]
     shown = [p for p in parameters if p not in left_out]

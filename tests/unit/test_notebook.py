@@ -172,7 +172,8 @@ def test_a_prediction_is_a_list_with_a_table_and_a_page(tmp_path: Path) -> None:
 def test_a_prediction_and_its_page_have_the_steps_caveat() -> None:
     narrow = dataclasses.replace(step(), caveat="computing is too long")
     rows = hocket.predict(narrow, NETWORK, workers=2, steps=20, skip=5)
-    assert rows.setup.endswith(" · computing is too long")
+    assert rows.caveat == "computing is too long"
+    assert repr(rows).count("computing is too long") == 1
     assert "computing is too long" in rows.plot().html
 
 

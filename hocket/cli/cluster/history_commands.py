@@ -121,11 +121,12 @@ class _Reader:
                 continue
             if found.ended and self._rest[rank]:
                 yield self._rest.pop(rank)
-            if found.ended and (found.over or self._wanted is not None):
-                self._done.add(rank)
-            elif found.ended and self._newest(rank) > found.attempt:
+            if found.ended and self._wanted is None and self._newest(rank) > found.attempt:
+                # Also where the job is over: the attempt behind this one may have ended since the last look.
                 self._positions[rank] = found.attempt + 1, LogPosition()
                 continue
+            if found.ended and (found.over or self._wanted is not None):
+                self._done.add(rank)
             return
 
     def _newest(self, rank: int) -> int:

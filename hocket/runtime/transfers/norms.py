@@ -35,7 +35,7 @@ _PowersOfPieces: TypeAlias = dict[tuple[Bucket, int], tuple[list[int], list[list
 
 @dataclass(frozen=True)
 class PiecePowers:
-    """What norms are made of, of each gradient in this rank's share of a piece, in the bucket's ``round``.
+    """The sums or maxima that norms are made of, of each gradient in this rank's share of a piece.
 
     ``indices``: the gradients' places in their bucket; ``values``: a row for each order, on the host.
     """
@@ -118,7 +118,7 @@ class GradientNorms:
                 queue.condition.notify()
 
     def _of_this_rank(self, powers: _PowersOfPieces, row: int) -> list[float]:
-        """What this rank's shares give of each parameter for the order of that number."""
+        """The part of each parameter that this rank's shares give, for the order of that number."""
         found = [0.0] * self._num_parameters
         largest = math.isinf(self.orders[row])
         for bucket, piece in self._pieces:

@@ -89,7 +89,7 @@ def test_simulate_prints_a_table_for_people() -> None:
         "any order of as many transfers can take."
     )
     assert "bandwidth 1 kbit/s" in assumptions
-    assert headings.split() == ["Policy", "Step", "[s]", "Against", "fifo", "[%]", "Over", "bound", "[%]"]
+    assert headings.split() == ["Policy", "Step", "[s]", "Against", "fifo", "[%]"]
     assert [row.split()[0] for row in rows] == ["fifo", "tac", "Against", "Next:"]
     wide = hocket("simulate", STEP, "--policy", "tac", *NETWORK, "--wide").out
     assert "rho: N / C: communication over computation." in wide
