@@ -18,8 +18,9 @@ PlanArgument: TypeAlias = str | os.PathLike[str] | Plan
 _TRAINS: dict[Architecture, str] = {
     "allreduce": "training by AllReduce (torchrun, hocket train)",
     "ps": "training with parameter servers (hocket train --architecture ps)",
+    "fsdp": "fully sharded training (hocket.shard)",
 }
-_SHARDED = ("fsdp", "fsdp2", "zero", "zero1", "zero2", "zero3", "deepspeed", "hsdp")
+_SHARDED = ("fsdp2", "zero", "zero1", "zero2", "zero3", "deepspeed", "hsdp")
 
 
 def resolve_argument(argument: PlanArgument, architecture: Architecture) -> tuple[Plan | None, str]:
@@ -62,7 +63,7 @@ def _refuse_name(argument: str, architecture: Architecture, names: list[str]) ->
         )
     if name in _SHARDED:
         raise HocketError(
-            f"'{argument}' shards a model over ranks, and every rank has the whole model in"
-            f" {_TRAINS[architecture]}; {choice}"
+            f"'{argument}' shards a model over ranks, as hocket.shard does, and every rank has the whole model"
+            f" in {_TRAINS[architecture]}; {choice}"
         )
     raise UnknownNameError("policy or plan file", argument, names)

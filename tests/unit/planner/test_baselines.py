@@ -52,4 +52,5 @@ def test_an_unknown_policy_lists_the_known_ones() -> None:
         plan(GRAPH, Network(), "tak")
     assert policies_of("ps")[:4] == ["fifo", "random", "reverse", "default"]
     assert policies_of("allreduce")[:5] == ["wfbp", "ddp", "horovod", "caramel", "bytescheduler"]
-    assert len(POLICIES) == len(policies_of("ps")) + len(policies_of("allreduce"))
+    assert policies_of("fsdp") == ["fsdp", "fsdp-zero2", "fsdp-tic", "fsdp-tac"]
+    assert len(POLICIES) == sum(len(policies_of(each)) for each in ("ps", "allreduce", "fsdp"))

@@ -54,7 +54,13 @@ def test_what_is_no_plan_gets_one_line(resolve: Callable[[Any], Any], path: Path
         (resolve_server_plan, "ddp", r"^'ddp' is a policy for training by AllReduce .*servers .*tac"),
         (resolve_plan, "Caramel", r"^policy 'Caramel' is written 'caramel'$"),
         (resolve_plan, "exact", r"^'exact' proves plans .* hocket plan --policy exact"),
-        (resolve_server_plan, "fsdp", r"^'fsdp' shards a model .* the whole model .*tac"),
+        (
+            resolve_server_plan,
+            "fsdp",
+            r"^'fsdp' is a policy for fully sharded training \(hocket.shard\).*tac",
+        ),
+        (resolve_plan, "fsdp-tac", r"^'fsdp-tac' is a policy for fully sharded training .*caramel"),
+        (resolve_server_plan, "zero3", r"^'zero3' shards a model .*hocket.shard.* the whole model .*tac"),
         (resolve_plan, "caramle", r"is unknown; did you mean 'caramel'"),
     ],
 )
