@@ -63,7 +63,7 @@ def _refuse_name(argument: str, architecture: Architecture, names: list[str]) ->
         )
     if name in _SHARDED:
         raise HocketError(
-            f"'{argument}' shards a model over ranks, as hocket.shard does, and every rank has the whole model"
-            f" in {_TRAINS[architecture]}; {choice}"
+            f"'{argument}' shards a model over ranks, as hocket.shard does, and every rank has the whole"
+            f" model in {_TRAINS[architecture]}; {choice}"
         )
     raise UnknownNameError("policy or plan file", argument, names)
