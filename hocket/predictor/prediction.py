@@ -59,7 +59,7 @@ class Prediction(Summarized, msgspec.Struct, frozen=True, kw_only=True):
         run: the most that a worker can reach. None where workers compute nothing.
     speedup, efficiency
         ``throughput`` over ``alone_throughput``, and over what all of the row's workers would reach alone,
-        each at its own speed (at most 1). None as ``alone_throughput``.
+        each at its own speed (at most 1, but with sharded updates). None as ``alone_throughput``.
     lin, cynthia
         Examples a second by two models of asynchronous training: Lin et al., "A Model-Based Approach to
         Streamlining Distributed Training for Asynchronous SGD" (MASCOTS 2018), and Zheng et al., "Cynthia"
@@ -192,7 +192,9 @@ def summed_up(
         hourly = (price_per_worker_hour or 0) * network.num_workers + (price_per_server_hour or 0) * servers
         cost = hourly / 3600 / throughput
     alone, most = prepared.alone_throughput, sum(prepared.speeds)
-    efficiency = None if alone is None else min(1.0, throughput / alone / most)
+    efficiency = None if alone is None else throughput / alone / most
+    if efficiency is not None and prepared.plan.architecture != "fsdp":  # whose workers share updates out
+        efficiency = min(1.0, efficiency)
     step_s, uneven = float(np.mean([outcome.step_s for outcome in outcomes])), prepared.uneven_s
     halves = [outcome.steady for outcome in outcomes]
     return Prediction(

@@ -23,7 +23,7 @@ from hocket.network import Network
 
 _REFUSED = 3  # the status with which it ends where there is no such plan
 _GLANCE_S = 1.0
-_BEHIND = 15  # how nice it is in the background: a busy processor gives it 3% of its time, an idle one all
+_BEHIND = 5  # how nice it is in the background: a busy processor gives it a quarter of its time, an idle all
 
 
 @dataclass(frozen=True)

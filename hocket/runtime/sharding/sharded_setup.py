@@ -66,6 +66,8 @@ def shard(
     check_same_units(choice.plan, control)
     if control.rank == 0 and (remark := planned_for_others(choice.plan, len(ranks))):
         logger.warning("%s", remark)
+    if control.rank == 0 and mesh.device_type != "cpu":
+        logger.warning("no GPU has run hocket.shard so far; look at losses beside torch's own fully_shard")
     _take_over_values(inner, control)
     names = {p: name for name, p in inner.named_parameters()}
     events = ShardEvents()
