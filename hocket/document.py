@@ -106,7 +106,7 @@ def read_document(path: str | Path) -> Any:
     FormatError
         Naming the file and, for a number or a text that is none, the field.
     """
-    return _parse(read_bytes(path), str(path))
+    return parse(read_bytes(path), str(path))
 
 
 def decode(data: bytes, type_: type[T], expected_format: str, source: str) -> T:
@@ -119,7 +119,7 @@ def decode(data: bytes, type_: type[T], expected_format: str, source: str) -> T:
         return value
     # Once more, slowly, for the line that says what is wrong. The format comes first: a plan read as a step
     # misses fields that it never had.
-    return convert_document(_parse(data, source), type_, source, expected_format)
+    return convert_document(parse(data, source), type_, source, expected_format)
 
 
 def convert_document(document: Any, type_: type[T], source: str, expected_format: str | None = None) -> T:
@@ -140,7 +140,8 @@ def convert_document(document: Any, type_: type[T], source: str, expected_format
         raise FormatError(source, field, rule[:1].lower() + rule[1:]) from None
 
 
-def _parse(data: bytes, source: str) -> Any:
+def parse(data: bytes, source: str) -> Any:
+    """Decode a JSON document, refusing what is none in one line."""
     data = data.removeprefix(codecs.BOM_UTF8)  # readers may ignore it (RFC 8259)
     try:
         document = msgspec.json.decode(data)

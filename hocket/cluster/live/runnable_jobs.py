@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import codecs
 import hashlib
 import hmac
 from collections.abc import Sequence
@@ -20,7 +19,7 @@ from hocket.cluster.cluster import Cluster
 from hocket.cluster.jobs import Job
 from hocket.cluster.jobs_file import JOBS_FORMAT, ROW_FIELDS, decode_jobs
 from hocket.cluster.live.devices import MASK
-from hocket.document import decode, read_bytes
+from hocket.document import decode, parse, read_bytes
 from hocket.errors import FormatError, UnknownNameError
 from hocket.launch.credentials import new_credentials
 from hocket.launch.gate import (
@@ -103,7 +102,7 @@ def read_live_jobs(path: str | Path, restarts: int | None = None) -> tuple[LiveJ
 def _check_fields(data: bytes, source: str) -> None:
     """Refuse a field that no job has: a misspelt one would be passed over without a word."""
     fields = sorted({*ROW_FIELDS, *_Program.__struct_fields__})
-    for place, job in enumerate(msgspec.json.decode(data.removeprefix(codecs.BOM_UTF8))["jobs"]):
+    for place, job in enumerate(parse(data, source)["jobs"]):
         for name in job:
             if name not in fields:
                 raise UnknownNameError(f"{source}: jobs[{place}]: field", name, fields)
