@@ -228,7 +228,7 @@ def recorded(rank: int, world: int) -> dict[str, object]:
         recorder.backward_ended()
         updating = recorder.now()
         work = work * 2 * 2 * 2 * 2
-        recorder.record_span("update", ["weight", "bias"], updating)
+        recorder.record_updates([["weight"], ["bias"]], updating)
         with here().streams.on(transferring):
             transfer = recorder.now(), sent * 2 * 2 * 2, recorder.now()
         recorder.record_transfer("reduce", "reduce weight", transfer[0], transfer[2])

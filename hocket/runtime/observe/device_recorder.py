@@ -109,6 +109,14 @@ class DeviceRecorder(SpanRecorder):
             self._device.mark(),
         )
 
+    def record_updates(self, batches: Sequence[Sequence[str]], start: Moment) -> None:
+        """As there."""
+        self._keep(
+            lambda: SpanRecorder.record_updates(self, batches, min(self._seconds(start), self._replayed_s)),
+            start,
+            self._device.mark(),
+        )
+
     def record_transfer(self, kind: Kind, name: str, start: Moment, end: Moment) -> None:
         """As there; who transfers has no time to wait until it counts."""
         self._keep(

@@ -126,17 +126,32 @@ class SpanRecorder:
         self._open = BETWEEN_STEPS
 
     def record_span(self, kind: Kind, names: Sequence[str], start: Moment) -> None:
-        """Since ``start`` the processor waited for ``names``, or updated them; now it goes on as before."""
+        """Since ``start`` the processor waited for ``names``; now it goes on as before."""
+        start_s, now = self._since_then(start)
+        self.spans.append((kind, f"{kind} {batch_name(tuple(names))}", start_s, now))
+
+    def record_updates(self, batches: Sequence[Sequence[str]], start: Moment) -> None:
+        """Since ``start`` the processor updated ``batches`` together; now it goes on as before.
+
+        Each takes its elements' share of the time, one behind the other.
+        """
+        start_s, now = self._since_then(start)
+        each_s = (now - start_s) / max(sum(self._sizes[name] for names in batches for name in names), 1)
+        for names in batches:
+            end_s = start_s
+            for name in names:
+                key: Key = ("update", name)
+                self._step[key] = self._step.get(key, 0.0) + self._sizes[name] * each_s
+                end_s += self._sizes[name] * each_s
+            self.spans.append(("update", f"update {batch_name(tuple(names))}", start_s, end_s))
+            start_s = end_s
+
+    def _since_then(self, start: Moment) -> tuple[float, float]:
+        """``start`` and now, between which no piece of a step ran."""
         now, start_s = self._now_s(), float(start)
         self._close(start_s)
         self._since = now
-        self.spans.append((kind, f"{kind} {batch_name(tuple(names))}", start_s, now))
-        if kind == "update":
-            sizes = [self._sizes[name] for name in names]
-            each_s = (now - start_s) / max(sum(sizes), 1)
-            for name, size in zip(names, sizes, strict=True):
-                key: Key = ("update", name)
-                self._step[key] = self._step.get(key, 0.0) + size * each_s
+        return start_s, now
 
     def record_transfer(self, kind: Kind, name: str, start: Moment, end: Moment) -> None:
         """A transfer went over the network; called from the threads that wait for transfers."""

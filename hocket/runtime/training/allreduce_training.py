@@ -244,7 +244,7 @@ class AllReduceTraining(AllReducePasses):
         """A step of ``parameters`` ran from ``start`` until now."""
         names = [name for p in parameters if (name := self._trained_names.get(p)) is not None]
         if names:
-            self.recorder.record_span("update", names, start)
+            self.recorder.record_updates([names], start)
 
     def detach(self) -> None:
         """Finish everything and leave the model as it was before."""

@@ -19,8 +19,6 @@ from hocket.runtime.transfers.sparse_sums import SparseGradient
 from hocket.runtime.transfers.training_device import PROCESSORS, TrainingDevice
 from hocket.runtime.transfers.used_flags import UsedFlags
 
-_MANY = 100  # parameters, from which on one optimizer's step for all buckets that are there costs less
-
 
 class GradientHandOut:
     """Gives parameters stand-ins for gradients that were sent, and then what has arrived.
@@ -108,12 +106,7 @@ class GradientHandOut:
             put_scalings(bucket)
             indices = range(len(bucket.parameters))
             held.append((bucket, [self._final_gradient(bucket, index) for index in indices]))
-        stepped = [bucket for bucket, _ in held if bucket.pending_steps]
-        if sum(len(bucket.parameters) for bucket in stepped) < _MANY:  # timelines tell them apart
-            for bucket in stepped:
-                self._update([bucket])
-        else:
-            self._update(stepped)
+        self._update([bucket for bucket, _ in held if bucket.pending_steps])
         for bucket, gradients in held:
             for p, gradient in zip(bucket.parameters, gradients, strict=True):
                 p.grad = gradient
@@ -130,7 +123,7 @@ class GradientHandOut:
         run_together(step for bucket in buckets for step in bucket.pending_steps)
         for bucket in buckets:
             bucket.pending_steps.clear()
-        self._recorder.record_span("update", [name for bucket in buckets for name in bucket.names], started)
+        self._recorder.record_updates([bucket.names for bucket in buckets], started)
 
     def give_unused(self, bucket: Bucket) -> None:
         """Give this rank the gradients of ``bucket``, which is finished, that only others had."""

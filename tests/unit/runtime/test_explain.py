@@ -124,7 +124,10 @@ def test_updates_after_the_backward_pass_are_computing(worker: Worker) -> None:
         worker.step(own_s=0.060, wait_s=0.0, between_s=0.010, transfer_s=0.0)
         began = worker.now
         worker.now += 0.030
-        recorder.record_span("update", ["a", "b"], began)
+        recorder.record_updates([["a"], ["b"]], began)
+    # Updated together, they are told apart, one behind the other.
+    (_, first, _, end), (_, second, begun, last) = [s for s in recorder.spans if s[0] == "update"][-2:]
+    assert (first, second, end, last) == ("update a", "update b", begun, pytest.approx(worker.now))
     line = explanation(recorder, Choice(plan=WHOLE), Barriers()).splitlines()[1]
     assert "computing 90.0 ms (updates 30.0 ms), code between steps 10.0 ms" in line
 
