@@ -112,6 +112,28 @@ class PrintOptions:
         check_printed(self.json, self.wide)
 
 
+@dataclass(frozen=True, kw_only=True)
+class TraceOptions:
+    """Options for how traces are read."""
+
+    execution_trace: Annotated[
+        Path | None,
+        option(panel=GENERAL, metavar="FILE", help="The first rank's ExecutionTrace: shapes and dataflow."),
+    ] = None
+    batch_size: Annotated[
+        int | None,
+        option(panel=GENERAL, metavar="N", min=1, help="Examples in a step.", show_default="as recorded"),
+    ] = None
+    partial: Annotated[
+        bool,
+        option(
+            "--partial",
+            panel=GENERAL,
+            help="Read a trace that is cut, as far as it goes: its whole steps count.",
+        ),
+    ] = False
+
+
 def check_printed(json: bool, wide: bool) -> None:
     """Refuse two options that say what is printed, differently."""
     if json and wide:

@@ -6,22 +6,19 @@ from rich.table import Table
 
 from hocket.bench.sharding.sharding import ShardingBenchmark
 from hocket.bench.sharding.sharding_request import HOCKET
-from hocket.columns import terminal_table, text_column, written_column
+from hocket.bench.training.training_table import variant_columns
+from hocket.columns import terminal_table, written_column
 
 
 def sharding_table(benchmark: ShardingBenchmark) -> Table:
     """The variants, over plain FSDP2."""
     rows = benchmark.rows
-    gains = [row.speedup for row in rows]
     columns = [
-        text_column("variant", [row.variant for row in rows]),
-        written_column("step, ms", [f"{1e3 * row.step_s.median:.1f}" for row in rows]),
-        written_column(
-            "quartiles", [f"{1e3 * row.step_s.low:.1f}..{1e3 * row.step_s.high:.1f}" for row in rows]
-        ),
-        written_column("over FSDP2", ["" if gain is None else f"{gain.median:.3f}x" for gain in gains]),
-        written_column(
-            "quartiles", ["" if gain is None else f"{gain.low:.3f}..{gain.high:.3f}" for gain in gains]
+        *variant_columns(
+            [row.variant for row in rows],
+            [row.step_s for row in rows],
+            [row.speedup for row in rows],
+            "FSDP2",
         ),
         written_column("stolen", [f"{row.stolen:.1%}" for row in rows]),
     ]

@@ -8,25 +8,33 @@ from statistics import median
 from rich.table import Table
 
 from hocket.bench.training.training_request import HOCKET
-from hocket.bench.training.training_statistics import Limit, TrainingCell, TrainingSummary
-from hocket.columns import terminal_table, text_column, written_column
+from hocket.bench.training.training_statistics import Limit, Quartiles, TrainingCell, TrainingSummary
+from hocket.columns import Column, terminal_table, text_column, written_column
 
 _LIMITS: dict[Limit, str] = {"compute": "C busy", "network": "N", "cycle": "the critical cycle"}
+
+
+def variant_columns(
+    variants: Sequence[str], steps_s: Sequence[Quartiles], gains: Sequence[Quartiles | None], baseline: str
+) -> list[Column]:
+    """The steps of variants, and how many times faster they are than ``baseline``: medians and quartiles."""
+    return [
+        text_column("variant", variants),
+        written_column("step, ms", [f"{1e3 * each.median:.1f}" for each in steps_s]),
+        written_column("quartiles", [f"{1e3 * each.low:.1f}..{1e3 * each.high:.1f}" for each in steps_s]),
+        written_column(f"over {baseline}", ["" if gain is None else f"{gain.median:.3f}x" for gain in gains]),
+        written_column(
+            "quartiles", ["" if gain is None else f"{gain.low:.3f}..{gain.high:.3f}" for gain in gains]
+        ),
+    ]
 
 
 def cell_table(cell: TrainingCell) -> Table:
     """The variants of one model at one batch size, over DDP's best bucket or, compiled, compiled DDP."""
     rows = cell.rows
-    gains = [row.speedup for row in rows]
     columns = [
-        text_column("variant", [row.variant for row in rows]),
-        written_column("step, ms", [f"{1e3 * row.step_s.median:.1f}" for row in rows]),
-        written_column(
-            "quartiles", [f"{1e3 * row.step_s.low:.1f}..{1e3 * row.step_s.high:.1f}" for row in rows]
-        ),
-        written_column("over DDP", ["" if gain is None else f"{gain.median:.3f}x" for gain in gains]),
-        written_column(
-            "quartiles", ["" if gain is None else f"{gain.low:.3f}..{gain.high:.3f}" for gain in gains]
+        *variant_columns(
+            [row.variant for row in rows], [row.step_s for row in rows], [row.speedup for row in rows], "DDP"
         ),
         written_column(
             "to bound", ["" if row.over_bound is None else f"{row.over_bound:.3f}" for row in rows]

@@ -14,7 +14,7 @@ from hocket.cli.answer_settings import applying, assumptions
 from hocket.cli.network_options import NetworkOptions
 from hocket.cli.network_settings import described_network, is_described
 from hocket.cli.option_groups import grouped
-from hocket.cli.panels import GENERAL, OUTPUT, WORKERS, option
+from hocket.cli.panels import OUTPUT, WORKERS, option
 from hocket.cli.planning_options import Budget
 from hocket.cli.printing import note, print_json, progress
 from hocket.cli.screen import MORE, NETWORK_OPTIONS, Sheet, command_line, show
@@ -24,28 +24,6 @@ if TYPE_CHECKING:
     from hocket.diagnosis import Diagnosis
     from hocket.graph import StepGraph
     from hocket.network import Network
-
-
-@dataclass(frozen=True, kw_only=True)
-class TraceOptions:
-    """Options for how traces are read."""
-
-    execution_trace: Annotated[
-        Path | None,
-        option(panel=GENERAL, metavar="FILE", help="The first rank's ExecutionTrace: shapes and dataflow."),
-    ] = None
-    batch_size: Annotated[
-        int | None,
-        option(panel=GENERAL, metavar="N", min=1, help="Examples in a step.", show_default="as recorded"),
-    ] = None
-    partial: Annotated[
-        bool,
-        option(
-            "--partial",
-            panel=GENERAL,
-            help="Read a trace that is cut, as far as it goes: its whole steps count.",
-        ),
-    ] = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +43,7 @@ def diagnose(
         list[Path],
         typer.Argument(metavar="TRACE...", help="torch.profiler's trace of each rank (.json, .gz)."),
     ],
-    reading: TraceOptions,
+    reading: options.TraceOptions,
     net: NetworkOptions,
     output: DiagnoseOutput,
     workers: Annotated[

@@ -48,20 +48,14 @@ Written = Annotated[
 ]
 
 
+@grouped
 def import_kineto(
     traces: Annotated[
         list[Path],
         typer.Argument(metavar="TRACE...", help="torch.profiler's trace of each rank (.json, .gz)."),
     ],
     output: Written,
-    execution_trace: Annotated[
-        Path | None,
-        option(panel=GENERAL, metavar="FILE", help="The first rank's ExecutionTrace: shapes and dataflow."),
-    ] = None,
-    batch_size: Annotated[
-        int | None,
-        option(panel=GENERAL, metavar="N", min=1, help="Examples in a step.", show_default="as recorded"),
-    ] = None,
+    reading: options.TraceOptions,
     network_out: Annotated[
         Path | None,
         option(
@@ -72,14 +66,6 @@ def import_kineto(
         ),
     ] = None,
     allow_no_gradients: UnplannedOfGpu = False,
-    partial: Annotated[
-        bool,
-        option(
-            "--partial",
-            panel=GENERAL,
-            help="Read a trace that is cut, as far as it goes: its whole steps count.",
-        ),
-    ] = False,
 ) -> None:
     """One job's Kineto traces as a step that can be planned, tuned and predicted.
 
@@ -89,13 +75,13 @@ def import_kineto(
     from hocket.interop.kineto.kineto_step import step_of
     from hocket.interop.kineto.traced_job import read_job
 
-    check_writable(output, *traces, *options.inputs(execution_trace))
+    check_writable(output, *traces, *options.inputs(reading.execution_trace))
     if network_out is not None:
-        check_writable(network_out, *traces, *options.inputs(execution_trace))
+        check_writable(network_out, *traces, *options.inputs(reading.execution_trace))
         options.check_apart(network_out, output, "the network and the step")
     with progress("reading"):
-        job = read_job(traces, execution_trace=execution_trace, partial=partial)
-        imported = step_of(job, batch_size=batch_size, allow_no_gradients=allow_no_gradients)
+        job = read_job(traces, execution_trace=reading.execution_trace, partial=reading.partial)
+        imported = step_of(job, batch_size=reading.batch_size, allow_no_gradients=allow_no_gradients)
     recorded = imported.graph.recorded
     if network_out is not None and (recorded is None or recorded.network is None):
         raise HocketError(
