@@ -45,7 +45,13 @@ def steps_to_settle(rank: int, world: int, measured: bool) -> dict[str, Any]:
     assert isinstance(network, hocket.Network)
     assert (network.reduction is not None) == measured
     total = torch.nn.utils.parameters_to_vector(twins.ours.parameters()).sum().item()
-    return {"plan": handle.plan.policy, "steps": steps, "phases": phases, "alike": [total, str(network)]}
+    return {
+        "plan": handle.plan.policy,
+        "stays": [line.partition(" stays: ")[2] for line in handle.explain().splitlines() if " stays: " in line],
+        "steps": steps,
+        "phases": phases,
+        "alike": [total, str(network)],
+    }
 
 
 def run_again(rank: int, world: int, folder: str, changes: dict[str, Any]) -> dict[str, Any]:

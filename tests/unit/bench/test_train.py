@@ -118,8 +118,9 @@ def test_ranks_that_a_launcher_started_take_turns_and_the_first_prints(tiny: Pat
     assert first == 0, progress
     assert second[:2] == (0, "")
     assert "round 3 of 3" in progress
-    tried = r"hocket: tried: '.+' [0-9.]+ ms \(median [0-9.]+ of [0-9]+ turns\), '"
-    assert re.search(rf"hocket: plan '.+', in force: .*\n(.*\n)*.*{tried}", progress)
+    tried = r"tried: '.+' [0-9.]+ ms \(median [0-9.]+ of [0-9]+ turns\), '"
+    stays = r"'.+' stays: no other plan was 2% faster in simulation"  # as in a profile that was disturbed
+    assert re.search(rf"hocket: plan '.+', in force: .*\n(.*\n)*.*hocket: ({tried}|{stays})", progress)
     assert json.loads(out)["rate_bps"] is None
     check(json.loads(out), f"{tiny}:factory")
 

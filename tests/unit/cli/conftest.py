@@ -1,14 +1,8 @@
-"""Commands in tests print as into a pipe, whatever the terminal of the tests is."""
+"""Settings of commands that tests call in their own process."""
 
 from __future__ import annotations
 
 import pytest
-
-
-@pytest.fixture(autouse=True)
-def _no_width(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave the width out that a shell, or what divides the tests among processes, has exported."""
-    monkeypatch.delenv("COLUMNS", raising=False)
 
 
 @pytest.fixture(autouse=True)
