@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -47,7 +48,7 @@ def steps_to_settle(rank: int, world: int, measured: bool) -> dict[str, Any]:
     total = torch.nn.utils.parameters_to_vector(twins.ours.parameters()).sum().item()
     return {
         "plan": handle.plan.policy,
-        "stays": [line.partition(" stays: ")[2] for line in handle.explain().splitlines() if " stays: " in line],
+        "stays": re.findall(" stays: (.*)", handle.explain()),
         "steps": steps,
         "phases": phases,
         "alike": [total, str(network)],

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.mark.parametrize(("measured", "world"), [(False, 2), (True, 2), (False, 3)])
 def test_all_ranks_settle_on_one_plan_within_sixty_steps(measured: bool, world: int) -> None:
-    for _ in range(3):  # a profile that something else on this machine disturbs has nothing to gain by simulation
+    for _ in range(3):  # by a profile that something else on this machine disturbed nothing may be to gain
         found = run(f"{CASES}:steps_to_settle", world=world, measured=measured)
         assert all(each == found[0] for each in found)
         told = found[0]
