@@ -7,9 +7,31 @@ from typing import Any
 
 import numba
 from llvmlite import ir
-from numba.core import cgutils, types
+from numba.core import cgutils, event, types
 from numba.core.caching import IndexDataCacheFile
 from numba.extending import intrinsic
+
+
+class _Compilations(event.Listener):  # type: ignore[misc]  # untyped, as all of numba is
+    """Count of compilations under way, each within the one that needs it; loading from disk is none."""
+
+    def __init__(self) -> None:
+        self.under_way = 0
+
+    def on_start(self, _: Any) -> None:
+        self.under_way += 1
+
+    def on_end(self, _: Any) -> None:
+        self.under_way -= 1
+
+
+_COMPILATIONS = _Compilations()
+event.register("numba:compile", _COMPILATIONS)
+
+
+def is_compiling() -> bool:
+    """Tell whether a kernel is being compiled in this process."""
+    return _COMPILATIONS.under_way > 0
 
 
 def kernel(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 _FIRST_LINE_S, _WAITED_S, _LINE_S = 1.0, 5.0, 10.0
 _GLANCE_S = 0.2
 _ENDS = re.compile(r"(?: |\x1b\[[0-9;]*m)+$", re.MULTILINE)  # spaces, and styles between them
+_COMPILING = "compiling, once on this machine"
 _UNBROKEN = 10_000  # the width of lines that nothing breaks
 
 
@@ -117,11 +118,20 @@ def progress(description: str) -> Iterator[Callable[..., None]]:
     from rich.progress import (
         BarColumn,
         Progress,
+        ProgressColumn,
+        Task,
         TaskProgressColumn,
         TextColumn,
         TimeElapsedColumn,
         TimeRemainingColumn,
     )
+    from rich.text import Text
+
+    class Compiling(ProgressColumn):
+        """A word on why nothing moves, as long as kernels are compiled."""
+
+        def render(self, task: Task) -> Text:
+            return Text(_COMPILING if _compiles() else "")
 
     if _Amount.quiet:
         yield lambda *_: None
@@ -138,6 +148,7 @@ def progress(description: str) -> Iterator[Callable[..., None]]:
         TimeElapsedColumn(),
         TextColumn("left"),
         TimeRemainingColumn(),
+        Compiling(),
     )
     with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task(description, total=None)
@@ -169,12 +180,20 @@ class _Done:
         """The work done and, unless it is overdue, the time left by the pace up to the last change."""
         gone_s = time.monotonic() - self.began_s
         line = f"{self.description}: {gone_s:.0f} s"
+        if _compiles():
+            line += f", {_COMPILING}"
         if 0 < self.done <= self.total:
             line += f", {self.done / self.total:.0%}"
             left_s = (self._moved_s - self.began_s) * self.total / self.done - gone_s
             if left_s > 0:
                 line += f", about {_roughly(left_s)} left"
         return line
+
+
+def _compiles() -> bool:
+    """Tell whether a kernel is being compiled, without loading what compiles them."""
+    compiler = sys.modules.get("hocket.kernel")
+    return compiler is not None and compiler.is_compiling()
 
 
 def _roughly(seconds: float) -> str:

@@ -1,4 +1,4 @@
-"""Kernels on disk: what an older version of the package has left there is compiled anew."""
+"""Kernels: what an older version of the package has left on disk is compiled anew, and compiling is told."""
 
 from __future__ import annotations
 
@@ -6,6 +6,12 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
+
+import numba
+from numba.core import event
+
+from hocket.kernel import is_compiling
 
 ROOT = Path(__file__).parents[2]
 KERNELS = "from hocket.kernel import kernel\n\n\n@kernel\ndef doubled(shape):\n    return 2 * shape.width\n"
@@ -36,3 +42,20 @@ def test_a_kernel_that_was_kept_for_a_class_of_another_name_is_compiled_anew(tmp
     assert list((tmp_path / "__pycache__").glob("*.nbi"))
     assert run_with("Rectangle", tmp_path) == "3.0"
     assert run_with("Rectangle", tmp_path) == "3.0"
+
+
+def test_a_kernel_is_said_to_be_compiled_only_while_it_is() -> None:
+    noted = []
+
+    class Noting(event.Listener):  # type: ignore[misc]
+        def on_start(self, _: Any) -> None:
+            noted.append(is_compiling())
+
+        def on_end(self, _: Any) -> None: ...
+
+    twice = numba.njit(lambda value: 2 * value)
+    with event.install_listener("numba:compile", Noting()):
+        assert not is_compiling()
+        assert twice(2) + twice(3) == 10
+    assert noted == [True]
+    assert not is_compiling()

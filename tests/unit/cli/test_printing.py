@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+import time
 
 import pytest
 from rich.table import Table
 
+import hocket.kernel  # noqa: F401  # as commands that plan do
 from hocket.cli.printing import note_table, print_table, progress, reset_verbosity
 
 
@@ -19,6 +21,25 @@ def test_what_a_user_wrote_is_shown_as_it_is(
         report(2, 2, "simulating [/y]")
     shown = capsys.readouterr().err
     assert "planning [/x] [bold]" in shown or "simulating [/y]" in shown
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_progress_says_while_kernels_are_compiled(
+    terminal: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reset_verbosity()
+    if terminal:
+        monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.setattr("hocket.cli.printing._FIRST_LINE_S", 0.0)
+    for compiling in (False, True):
+        monkeypatch.setattr("hocket.kernel.is_compiling", lambda now=compiling: now)
+        with progress("planning") as report:
+            report(1, 2)
+            time.sleep(0.1)  # for the thread that prints
+        told = capsys.readouterr().err
+        assert "planning" in told
+        assert ("compiling, once on this machine" in told) == compiling
 
 
 def test_no_line_of_a_table_ends_in_spaces_also_where_a_style_ends_behind_them(
