@@ -14,7 +14,8 @@ from collections.abc import Sequence
 from hocket.graph import Phase
 from hocket.interop.kineto.events import NODE_PREFIX, HostSpan, Trace
 from hocket.interop.kineto.frameworks import FSDP, SHARDING, by_bare_thread, every_collective, framework_of
-from hocket.interop.kineto.gradients import APART, BY_REDUCTIONS, TracedGradients
+from hocket.interop.kineto.gradient_sizes import APART
+from hocket.interop.kineto.gradients import BY_REDUCTIONS, TracedGradients
 from hocket.interop.kineto.tensors import first_tensor
 from hocket.interop.kineto.traced_collectives import (
     ALL_REDUCE,

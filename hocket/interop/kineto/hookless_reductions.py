@@ -6,7 +6,8 @@ They are known by their sizes: together with those that hooks launched they carr
 from __future__ import annotations
 
 from hocket.graph import Phase
-from hocket.interop.kineto.gradients import APART, completed, elements_of
+from hocket.interop.kineto.gradient_passes import completed
+from hocket.interop.kineto.gradient_sizes import APART, elements_of
 from hocket.interop.kineto.launch_index import StepReader
 from hocket.interop.kineto.traced_collectives import ALL_REDUCE
 from hocket.interop.kineto.traced_operations import TracedOperation, TracedStep

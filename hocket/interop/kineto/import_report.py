@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from statistics import median
 
 from hocket.interop.kineto.exchange_checks import has_shapes
-from hocket.interop.kineto.gradients import APART, BY_REDUCTIONS, TracedGradients
+from hocket.interop.kineto.gradient_sizes import APART
+from hocket.interop.kineto.gradients import BY_REDUCTIONS, TracedGradients
 from hocket.interop.kineto.step_times import busy_s
 from hocket.interop.kineto.traced_collectives import collectives_in_words, mebibytes
 from hocket.interop.kineto.traced_operations import TracedStep

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 from hocket.errors import FormatError
 from hocket.interop.kineto.events import Trace
-from hocket.interop.kineto.gradients import APART, completed
+from hocket.interop.kineto.gradient_passes import completed
+from hocket.interop.kineto.gradient_sizes import APART
 from hocket.interop.kineto.launch_index import StepReader
 from hocket.interop.kineto.step_cuts import cut_steps
 from hocket.interop.kineto.traced_collectives import mebibytes

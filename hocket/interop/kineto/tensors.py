@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from hocket.interop.kineto.events import HostSpan, whole
@@ -22,6 +23,9 @@ _DTYPES = {
 
 Tensor = tuple[list[int], str, int]
 """Extents, type and bytes."""
+
+ShapeOf = Callable[[HostSpan], Tensor | None]
+"""A function that tells what an operator's input is."""
 
 
 def item_bytes(dtype: str) -> int | None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from hocket.graph import Phase
 from hocket.interop.kineto.events import HostSpan, Trace
-from hocket.interop.kineto.tensors import Tensor, tensor_argument
+from hocket.interop.kineto.tensors import ShapeOf, tensor_argument
 from hocket.interop.kineto.traced_operations import TracedStep
-
-ShapeOf = Callable[[HostSpan], Tensor | None]
 
 # Their first argument is the table; what is looked up in it, the second, has the batch's extent.
 _LOOKUPS = ("aten::embedding", "aten::embedding_bag", "aten::_embedding_bag")

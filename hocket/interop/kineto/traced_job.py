@@ -9,9 +9,9 @@ from pathlib import Path
 from hocket.interop.kineto.events import Trace
 from hocket.interop.kineto.exchange_checks import why_not_planned
 from hocket.interop.kineto.execution_trace import JoinedTraces, join, read_execution_trace
-from hocket.interop.kineto.gradients import ShapeOf, TracedGradients, find_gradients
+from hocket.interop.kineto.gradients import TracedGradients, find_gradients
 from hocket.interop.kineto.rank_samples import steps_alike
-from hocket.interop.kineto.tensors import first_tensor
+from hocket.interop.kineto.tensors import ShapeOf, first_tensor
 from hocket.interop.kineto.trace_file import read_trace
 from hocket.interop.kineto.traced_operations import TracedStep
 
