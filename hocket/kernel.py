@@ -12,7 +12,7 @@ from numba.core.caching import IndexDataCacheFile
 from numba.extending import intrinsic
 
 
-class _Compilations(event.Listener):  # type: ignore[misc]  # untyped, as all of numba is
+class _Compilations(event.Listener):
     """Count of compilations under way, each within the one that needs it; loading from disk is none."""
 
     def __init__(self) -> None:
@@ -26,7 +26,7 @@ class _Compilations(event.Listener):  # type: ignore[misc]  # untyped, as all of
 
 
 _COMPILATIONS = _Compilations()
-event.register("numba:compile", _COMPILATIONS)
+event.register("numba:compile", _COMPILATIONS)  # type: ignore[no-untyped-call]
 
 
 def is_compiling() -> bool:
