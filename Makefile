@@ -44,7 +44,7 @@ test-lowest:
 	$(PYTHON) -m venv $(LOWEST)
 	$(LOWEST)/bin/python scripts/lowest_versions.py > $(LOWEST)/lowest.txt
 	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check --constraint $(LOWEST)/lowest.txt \
-	  --editable '.[torch,dev,optimal,ray,grpc,chakra,lightning,accelerate]'
+	  --editable '.[torch,dev,optimal,ray,grpc,chakra,cluster,lightning,accelerate]'
 	$(LOWEST)/bin/python -m pytest -q -m "not slow and not long and not gpu" $(OF_EXTRAS)
 
 lint: $(STAMP)
@@ -83,7 +83,7 @@ $(FIRST): pyproject.toml constraints.txt | $(VENV)/bin/python
 	touch $@
 
 $(STAMP): pyproject.toml constraints.txt | $(VENV)/bin/python
-	$(PIP) '.[torch,dev,docs,optimal,ray,grpc,chakra,lightning,accelerate]'
+	$(PIP) '.[torch,dev,docs,optimal,ray,grpc,chakra,cluster,lightning,accelerate]'
 	$(NO_LEFTOVERS)
 	touch $(FIRST) $@
 

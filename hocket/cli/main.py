@@ -81,7 +81,7 @@ _WrongUsage: type[Exception] = next(c for c in typer.BadParameter.__mro__ if c._
 # What is installed on request, and may be there in part: commands that know of it say so themselves.
 _EXTRAS = {
     **{"torch": "torch", "ortools": "optimal", "ray": "ray", "grpc": "grpc", "google": "chakra"},
-    **{"lightning": "lightning", "accelerate": "accelerate"},
+    **{"lightning": "lightning", "accelerate": "accelerate", "aiohttp": "cluster"},
 }
 
 

@@ -15,7 +15,9 @@ from hocket.errors import FormatError
 
 JOBS_FORMAT = "hocket.jobs/1"
 
-_FROM_STEP = ("model", "forward_s", "backward_s", "size_bytes", "batches")
+FROM_STEP = ("forward_s", "backward_s", "size_bytes", "batches")
+"""The fields of a job that its step and plan say, where it has them."""
+_REQUIRED = ("model", *FROM_STEP[:-1])
 
 
 class _JobRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,7 +72,7 @@ def decode_jobs(data: bytes, path: str | Path) -> JobSet:
 def _job(row: _JobRow, steps: _Steps, source: str, field: str) -> Job:
     if row.step is UNSET and row.plan is UNSET:
         from_step: dict[str, Any] = {}
-        for key in _FROM_STEP[:-1]:
+        for key in _REQUIRED:
             if getattr(row, key) is UNSET:
                 raise FormatError(source, field, f"object missing required field `{key}`")
             from_step[key] = getattr(row, key)
@@ -79,7 +81,7 @@ def _job(row: _JobRow, steps: _Steps, source: str, field: str) -> Job:
         if row.step is UNSET or row.plan is UNSET:
             given, other = ("step", "plan") if row.plan is UNSET else ("plan", "step")
             raise FormatError(source, f"{field}.{other}", f"is missing beside {given}; give both, or neither")
-        for key in _FROM_STEP[1:]:
+        for key in FROM_STEP:
             if getattr(row, key) not in (UNSET, ()):
                 rule = "is what the step and the plan say; leave it out, or leave them out"
                 raise FormatError(source, f"{field}.{key}", rule)

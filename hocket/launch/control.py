@@ -37,7 +37,7 @@ _CREDENTIALS = struct.Struct("3i")  # of SO_PEERCRED: process, user, group
 UNIX = "unix:"
 """The prefix of the address of a socket in the file system; others are host:port."""
 
-Role = Literal["worker", "server", "rank", "client", "leader"]
+Role = Literal["worker", "server", "rank", "leader"]
 
 
 class TransportError(Exception):
@@ -141,6 +141,15 @@ class Connection:
         except OSError as error:
             raise TransportError(f"its connection ended ({error.strerror or error})") from None
 
+    def write(self, data: bytes) -> None:
+        """Send bytes that are no message; OSError when the other side is gone."""
+        with self._lock:
+            self._stream.send(data)
+
+    def read(self, most: int) -> bytes:
+        """The bytes that have come and are no message, at most so many; b"" at the end."""
+        return self._stream.receive(most)
+
     def close(self) -> None:
         """End the connection; the other side, and a thread that waits here, see its end."""
         with contextlib.suppress(OSError):
@@ -212,13 +221,13 @@ def refuse(connection: Connection, why: str) -> None:
     connection.send(Welcome(why))
 
 
-def connect(address: str, credentials: Credentials, guest: Guest, timeout_s: float) -> Connection:
-    """Reach a server, which may still be about to start, and prove who we are.
+def reach(address: str, fingerprint: str, timeout_s: float) -> Connection:
+    """A connection to a server, which may still be about to start; it has the certificate of ``fingerprint``.
 
     Raises
     ------
     TransportError
-        When there is none within ``timeout_s``, its certificate is another one, or it refuses us.
+        When there is none within ``timeout_s``, or its certificate is another one.
     HocketError
         For an address that can be none.
     """
@@ -226,8 +235,7 @@ def connect(address: str, credentials: Credentials, guest: Guest, timeout_s: flo
     while True:
         left_s = deadline_s - time.monotonic()
         try:
-            connection = _met(address, credentials.fingerprint, max(0.1, min(left_s, 30.0)))
-            break
+            return _met(address, fingerprint, max(0.1, min(left_s, 30.0)))
         except TurnedAwayError:
             if left_s < _RETRY_S:
                 raise
@@ -235,6 +243,12 @@ def connect(address: str, credentials: Credentials, guest: Guest, timeout_s: flo
             if left_s < _RETRY_S:
                 raise NobodyError(f"nobody answers at {address} ({error.strerror or error})") from None
         time.sleep(_RETRY_S)
+
+
+def connect(address: str, credentials: Credentials, guest: Guest, timeout_s: float) -> Connection:
+    """Reach a server as :func:`reach` does, and prove who we are; TransportError where it refuses us."""
+    deadline_s = time.monotonic() + timeout_s
+    connection = reach(address, credentials.fingerprint, timeout_s)
     try:
         connection.set_timeout(HANDSHAKE_S)
         connection.send(Hello(guest.role, guest.index, guest.address, credentials.secret))

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+    from cryptography.x509 import KeyUsage
 
 NAME = "hocket"
 """The name that every certificate is of."""
@@ -35,6 +36,12 @@ class Identity:
     key: bytes = field(repr=False)
     certificate: bytes
     fingerprint: str
+
+    @property
+    def certificate_fingerprint(self) -> str:
+        """The whole certificate's SHA-256, as browsers write it."""
+        der = ssl.PEM_cert_to_DER_cert(self.certificate.decode())
+        return hashlib.sha256(der).digest().hex(":").upper()
 
 
 def new_identity() -> Identity:
@@ -71,6 +78,10 @@ def _identity(key: EllipticCurvePrivateKey) -> Identity:
         .not_valid_after(_END)
         .add_extension(x509.SubjectAlternativeName([x509.DNSName(NAME)]), critical=False)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        # For clients that take the certificate as an authority's, and look at it strictly.
+        .add_extension(_key_usage(), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(key.public_key()), critical=False)
         .sign(key, hashes.SHA256())
     )
     return Identity(
@@ -82,6 +93,22 @@ def _identity(key: EllipticCurvePrivateKey) -> Identity:
         certificate.public_bytes(serialization.Encoding.PEM),
         fingerprint_of(certificate.public_bytes(serialization.Encoding.DER)),
     )
+
+
+def _key_usage() -> KeyUsage:
+    from cryptography import x509
+
+    uses = dict.fromkeys(
+        ("content_commitment", "key_encipherment", "data_encipherment", "key_agreement", "crl_sign"), False
+    )
+    return x509.KeyUsage(
+        digital_signature=True, key_cert_sign=True, encipher_only=False, decipher_only=False, **uses
+    )
+
+
+def pem_fingerprint(certificate: bytes) -> str:
+    """The SHA-256 of the public key of a certificate in PEM; ValueError where it is none."""
+    return fingerprint_of(ssl.PEM_cert_to_DER_cert(certificate.decode("ascii")))
 
 
 def fingerprint_of(certificate: bytes) -> str:

@@ -136,12 +136,26 @@
     draw();
   }
 
+  const keptToken = "hocket-token";  // for this tab alone, until it is closed
+
+  /** Ask for the token, and say why if one was given. */
+  function askForToken(why) {
+    put("setup", why);
+    document.getElementById("token-form").hidden = false;
+  }
+
   async function ask() {
+    const token = sessionStorage.getItem(keptToken);
     try {
-      const answer = await fetch("state", {cache: "no-store"});
+      const answer = await fetch("v1/status", {cache: "no-store", headers: token ? {Authorization: `Bearer ${token}`} : {}});
       const found = await answer.json();
-      if (found.jobs) {
-        state = found;
+      if (answer.status === 401) {
+        askForToken(token ? "That is not this cluster's token." : "This cluster is shown to those who know its token.");
+        sessionStorage.removeItem(keptToken);
+        return;
+      }
+      if (found.status) {
+        state = found.status;
         show();
       }
     } catch {
@@ -150,6 +164,14 @@
     setTimeout(ask, everyMs);
   }
 
+  document.getElementById("token-form").addEventListener("submit", (event) => {
+    event.preventDefault();
+    const field = document.getElementById("token");
+    sessionStorage.setItem(keptToken, field.value.trim());
+    field.value = "";
+    event.target.hidden = true;
+    ask();
+  });
   document.querySelector("#jobs thead tr").append(...headings.map((heading) => {
     const cell = document.createElement("th");
     cell.scope = "col";

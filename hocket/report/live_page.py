@@ -6,7 +6,7 @@ from hocket.report.html_page import render_page
 
 
 def render_live() -> str:
-    """The page; what it shows comes from /state beside it."""
+    """The page; what it shows comes from v1/status beside it."""
     return render_page(
         "live.html", {"unit": {"symbol": "s", "per_second": 1}}, title="Hocket: a live cluster"
     )

@@ -17,7 +17,6 @@ from test_report_in_browser import errors, open_page, requested, wait_for_figure
 from hocket.bench.replay.accuracy import Accuracy
 from hocket.bench.replay.accuracy_request import AccuracyRequest, Configuration
 from hocket.bench.replay.accuracy_statistics import groups_of, row_of
-from hocket.cluster.live.page_server import PageServer
 from hocket.diagnosis import diagnose
 from hocket.graph import load_step
 from hocket.interop.kineto.kineto_step import step_of
@@ -35,6 +34,7 @@ from hocket.report.result_files import ClusterEntry, TrainingEntry
 from hocket.report.step_page import render
 from hocket.report.training_page import render_training
 from hocket.reproduce.papers_page import render as render_reproduction
+from tests.served_page import page_served
 from tests.unit.cli.test_commands import GOLDEN
 from tests.unit.interop.kinds import Training, steps, usual
 from tests.unit.reproduce.test_output import ABOUT, made
@@ -135,11 +135,10 @@ PAGES = {
 
 @pytest.fixture(scope="module")
 def live():
-    server = PageServer("127.0.0.1", 0, render_live().encode(), print)
     waiting = job("b", "queued", "queued", gpus=(), start_s=None, why=LONG)
-    server.state = state_of(job("a"), waiting)
-    yield server
-    server.close()
+    with page_served(render_live().encode()) as server:
+        server.status = state_of(job("a"), waiting)
+        yield server
 
 
 @pytest.fixture(params=[*PAGES, "live"])

@@ -23,7 +23,7 @@ def test_training_passes_the_gate(tmp_path: Path) -> None:
     job = live_job("a", 2, iterations=steps, command=command, folder=str(ROOT))
     with running(tmp_path, [job], servers=2, gpus=1, restarts=0) as cluster:
         record = cluster.join(100.0)["a"]
-        transfers = cluster.manager.status().transfers
+        transfers = cluster.manager._commands.status().transfers
     said = [(tmp_path / f"node{k}" / "ended" / f"1-1-{k}.out").read_text() for k in (0, 1)]
     assert (record.state, record.iteration) == ("finished", steps), said
     assert transfers
@@ -50,7 +50,7 @@ def test_steps_are_replayed_through_the_gate(tmp_path: Path) -> None:
     job = live_job("a", 2, iterations=5, **files)
     with running(tmp_path, [job], servers=2, gpus=1, restarts=0) as cluster:
         record = cluster.join(100.0)["a"]
-        transfers = cluster.manager.status().transfers
+        transfers = cluster.manager._commands.status().transfers
     said = (tmp_path / "node0" / "ended" / "1-1-0.out").read_text()
     assert (record.state, record.why) == ("finished", ""), said
     assert len(transfers) == 5

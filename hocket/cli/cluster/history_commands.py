@@ -19,8 +19,9 @@ from hocket.cli.printing import note, print_json
 from hocket.errors import HocketError, one_line
 
 if TYPE_CHECKING:
+    from hocket.cluster.live.api.log_cursor import LogCursor
+    from hocket.cluster.live.manager_address import ManagerLine
     from hocket.cluster.live.manager_messages import Event, JobLog
-    from hocket.launch.rank_logs import LogPosition
 
 _LOOK_EVERY_S = 0.5
 
@@ -76,7 +77,7 @@ class _Reader:
         from hocket.cluster.live.manager_address import ManagerLine, contact_of
 
         self._manager, self._job, self._wanted = ManagerLine(contact_of(state)), job, attempt
-        self._positions: dict[int, tuple[int, LogPosition]] = {}
+        self._cursors: dict[int, LogCursor] = {}
         self._rest: dict[int, str] = {}
         self._done: set[int] = set()
         self._asked: set[int] = set()
@@ -89,27 +90,18 @@ class _Reader:
 
     def ask(self, rank: int) -> JobLog:
         """The next part."""
-        from hocket.cluster.live.manager_messages import AskLog
-        from hocket.launch.rank_logs import LogPosition
-
-        attempt, position = self._positions.get(rank, (self._wanted, LogPosition()))
-        found = self._manager.ask(AskLog(self._job, rank, attempt, position)).log
+        found = self._manager.ask(self._cursor(rank).request).log
         assert found is not None
         self.reason = found.reason
         return found
 
     def lines(self, rank: int) -> Iterator[str]:
         """The lines that came since the last call; one without an end is kept back while more may come."""
-        from hocket.launch.rank_logs import LogPosition
-
         self._asked.add(rank)
-        while True:
+        what_next = "more"
+        while what_next in ("more", "next"):
             found = self.ask(rank)
-            if found.attempt == 0:
-                if found.over:
-                    self._done.add(rank)
-                return
-            self._positions[rank] = found.attempt, found.part.next
+            what_next = self._cursor(rank).take(found)
             if found.part.gap:
                 note(f"rank {rank}: some output is gone, as it came faster than it was read")
             text = self._rest.pop(rank, "") + found.part.text
@@ -117,24 +109,18 @@ class _Reader:
             if whole or len(text) > len(rest):
                 yield from whole.split("\n")
             self._rest[rank] = rest
-            if found.part.text:
-                continue
-            if found.ended and self._rest[rank]:
+            if found.attempt and found.ended and not found.part.text and rest:
                 yield self._rest.pop(rank)
-            if found.ended and self._wanted is None and self._newest(rank) > found.attempt:
-                # Also where the job is over: the attempt behind this one may have ended since the last look.
-                self._positions[rank] = found.attempt + 1, LogPosition()
-                continue
-            if found.ended and (found.over or self._wanted is not None):
-                self._done.add(rank)
-            return
+        if what_next == "over":
+            self._done.add(rank)
 
-    def _newest(self, rank: int) -> int:
+    def _cursor(self, rank: int) -> LogCursor:
+        from hocket.cluster.live.api.log_cursor import LogCursor
         from hocket.cluster.live.manager_messages import AskLog
 
-        found = self._manager.ask(AskLog(self._job, rank)).log
-        assert found is not None
-        return found.attempt
+        if rank not in self._cursors:
+            self._cursors[rank] = LogCursor(AskLog(self._job, rank, self._wanted))
+        return self._cursors[rank]
 
 
 def _write(lines: Iterator[str], rank: int | None, most: int | None) -> None:
@@ -160,12 +146,15 @@ def events(
     """Print what happened to a cluster's jobs and nodes, in order."""
     if follow and json:
         raise HocketError("--follow goes on for ever and --json is one document; give one of them")
+    from hocket.cluster.live.manager_address import ManagerLine, contact_of
+
+    manager = ManagerLine(contact_of(state))
     if json:
-        print_json(list(_events(state, job, 0)))
+        print_json(list(_events(manager, job, 0)))
         return
     number = 0
     while True:
-        for event in _events(state, job, number):
+        for event in _events(manager, job, number):
             number = event.number
             when = datetime.fromtimestamp(event.unix_s).strftime("%Y-%m-%d %H:%M:%S")
             print(
@@ -176,10 +165,10 @@ def events(
         time.sleep(_LOOK_EVERY_S)
 
 
-def _events(state: Path | None, job: str | None, number: int) -> Iterator[Event]:
+def _events(manager: ManagerLine, job: str | None, number: int) -> Iterator[Event]:
     """The events behind that of a number, asked for part by part."""
     from hocket.cluster.live.manager_messages import AskEvents
 
-    while found := ask(state, AskEvents(number, job)).events:
+    while found := manager.ask(AskEvents(number, job)).events:
         yield from found
         number = found[-1].number

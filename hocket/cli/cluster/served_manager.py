@@ -128,40 +128,33 @@ async def served(
     manager: Manager, folder: Path, managing: ManagerOptions, jobs: Sequence[LiveJob], *, until_idle: bool
 ) -> None:
     """Run the manager, with its page, and say where both are."""
-    import msgspec
-
     from hocket.cluster.live.kept_credentials import kept_credentials
     from hocket.cluster.live.manager_address import Contact, leave_contact
-    from hocket.cluster.live.page_server import PageServer
     from hocket.launch.job import split_address
     from hocket.report.live_page import render_live
 
-    page, pages = managing.page, None
-    if page != "off":
-        try:
-            pages = PageServer(*split_address(page), render_live().encode(), manager.note)
-        except OSError as error:
-            raise HocketError(f"the page cannot be at {page}: {error.strerror or error}") from None
-
-    async def show() -> None:
-        while pages is not None:
-            pages.state = msgspec.json.encode(manager.status())
-            await asyncio.sleep(0.5)
+    if managing.page != "off":
+        manager.show_page(*split_address(managing.page), render_live().encode())
 
     def opened() -> None:
-        url = "" if pages is None else pages.url
-        token = kept_credentials(folder).without_key.text
-        leave_contact(folder, Contact(address=manager.address, token=token, page=url))
-        if not until_idle or pages is not None:
-            note(f"manager at {manager.address}" + (f", page at {url}" if url else ""))
+        page = manager.page
+        credentials = kept_credentials(folder)
+        contact = Contact(
+            address=manager.address,
+            token=credentials.without_key.text,
+            page="" if page is None else page.url,
+        )
+        leave_contact(folder, contact)
+        if not until_idle or page is not None:
+            note(f"manager at {manager.address}" + (f", page at {page.url}" if page else ""))
+        if page is not None and page.is_open:
+            note(
+                f"the page opens from other machines, by any name of this one, with the token in"
+                f" {folder / 'token'}; browsers warn, as no authority vouches for its certificate: its"
+                f" SHA-256 is {credentials.served.certificate_fingerprint}"
+            )
 
-    shown = asyncio.create_task(show())
-    try:
-        await manager.run(*split_address(managing.listen), jobs, until_idle=until_idle, on_open=opened)
-    finally:
-        shown.cancel()
-        if pages is not None:
-            pages.close()
+    await manager.run(*split_address(managing.listen), jobs, until_idle=until_idle, on_open=opened)
 
 
 def run_until_stopped(work: Coroutine[Any, Any, None]) -> None:

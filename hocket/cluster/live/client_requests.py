@@ -16,6 +16,8 @@ from hocket.cluster.live.driver import Driver
 from hocket.cluster.live.job_logs import events, job_log
 from hocket.cluster.live.manager_messages import (
     AskEvents,
+    AskJob,
+    AskJobs,
     AskLog,
     AskStatus,
     AskWhy,
@@ -59,6 +61,12 @@ class Commands:
                 return ManagerAnswer(notes=(self._drain(node, on=on),))
             case AskStatus(every):
                 return ManagerAnswer(status=self.status(every=every))
+            case AskJobs(state, every):
+                found = self.status(every=every).jobs
+                return ManagerAnswer(jobs=tuple(j for j in found if state is None or j.state == state))
+            case AskJob(job):
+                record = self._known(job)
+                return ManagerAnswer(jobs=(self._job_status(record, self._reason(record)),))
             case AskWhy(job):
                 return ManagerAnswer(notes=(self._why(job),))
             case AskLog(job):

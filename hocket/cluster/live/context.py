@@ -11,8 +11,8 @@ from typing import Any
 from hocket.cluster.cluster import Cluster
 from hocket.cluster.live.database import Database, JobState, Record
 from hocket.cluster.live.driver import Driver
-from hocket.cluster.live.manager_server import RankLink
 from hocket.cluster.live.nodes import Node
+from hocket.cluster.live.rank_link import RankLink
 from hocket.cluster.live.retention import Retention
 from hocket.cluster.live.runnable_jobs import Attempt
 

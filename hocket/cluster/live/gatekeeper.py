@@ -6,22 +6,20 @@ import secrets
 
 from hocket.cluster.live.context import ManagerContext, RunningAttempt
 from hocket.cluster.live.engine_decisions import Actions
-from hocket.cluster.live.manager_server import RankLink
+from hocket.cluster.live.rank_link import RankLink
 from hocket.cluster.live.runnable_jobs import attempt_token
 from hocket.launch.control import Guest
 from hocket.launch.gate import ChunkRequest, Compute, Computed, FromRank, Go, Held, Join, Transferred
 
 
 class Gatekeeper:
-    """Meets ranks, and commands; ``secret``: the cluster's."""
+    """Meets ranks; ``secret``: the cluster's."""
 
     def __init__(self, context: ManagerContext, secret: str) -> None:
         self._context, self._secret = context, secret
 
     def token_of(self, guest: Guest) -> str:
         """The token that the guest has to know."""
-        if guest.role == "client":
-            return self._secret
         number, _, attempt = guest.address.partition("-")
         if guest.role != "rank" or not (number.isdecimal() and attempt.isdecimal()):
             return secrets.token_hex(16)  # which nobody knows

@@ -39,12 +39,20 @@ async def job_log(context: ManagerContext, record: Record, request: AskLog, reas
     run = context.runs.get(record.job.id)
     # Before it is read: what comes afterwards is asked for again.
     ended = run is None or run.attempt.attempt != attempt
-    over = record.over
+    over, attempts = record.over, record.attempt
     part = LogPart("", request.position)
     if attempt:
         key = f"{record.number}-{attempt}-{request.rank}"
         part = await _part(context, record, key, request) or part
-    return JobLog(part=part, attempt=attempt, ranks=record.job.gpus, ended=ended, over=over, reason=reason)
+    return JobLog(
+        part=part,
+        attempt=attempt,
+        attempts=attempts,
+        ranks=record.job.gpus,
+        ended=ended,
+        over=over,
+        reason=reason,
+    )
 
 
 async def _part(context: ManagerContext, record: Record, key: str, request: AskLog) -> LogPart | None:

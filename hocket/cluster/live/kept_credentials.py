@@ -1,7 +1,8 @@
-"""A cluster's credentials in its state folder: the private key in ``key.pem``, and ``token`` for commands.
+"""A cluster's credentials in its state folder: ``key.pem``, ``certificate.pem``, and ``token`` for commands.
 
 Ranks that run know the certificate by its fingerprint, so the next manager has to have the same key: files
-that do not fit together are refused, and others are drawn where these were removed.
+that do not fit together are refused, and others are drawn where these were removed. The certificate is kept
+for browsers and other clients that know it as a whole; one that is not the key's is replaced.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ from pathlib import Path
 
 from hocket.errors import HocketError
 from hocket.launch.credentials import Credentials, credentials_of, new_credentials
-from hocket.launch.tls import Identity, identity_of_key
+from hocket.launch.tls import Identity, identity_of_key, pem_fingerprint
 
+CERTIFICATE = "certificate.pem"
 _LOST = "ranks that run go on without a gate then"
 
 
@@ -47,7 +49,21 @@ def kept_credentials(folder: Path) -> Credentials:
             f"{token} is for another certificate than that of {key}; put back the file that was there, or "
             f"remove {token} for another one ({_LOST})"
         )
-    return replace(found, identity=identity)
+    return replace(found, identity=_with_kept_certificate(identity, folder / CERTIFICATE))
+
+
+def _with_kept_certificate(identity: Identity, path: Path) -> Identity:
+    _write_where_none(path, identity.certificate)
+    kept = path.read_bytes()
+    try:
+        is_its = pem_fingerprint(kept) == identity.fingerprint
+    except ValueError:
+        is_its = False
+    if not is_its:
+        path.unlink(missing_ok=True)
+        _write_where_none(path, identity.certificate)
+        kept = path.read_bytes()
+    return replace(identity, certificate=kept)
 
 
 def _identity_in(key: Path, token: Path) -> Identity:

@@ -14,13 +14,20 @@ _BACKLOG = 256  # as many are accepted before the first of them is looked at
 
 def listening(host: str, port: int, path: Path) -> tuple[socket.socket, socket.socket]:
     """A socket at ``host`` and ``port``, and one at ``path``; HocketError where that is not possible."""
+    tcp = tcp_listener(host, port)
     try:
-        tcp = _tcp_socket(host, port)
-        try:
-            return tcp, _unix_socket(path)
-        except BaseException:
-            tcp.close()
-            raise
+        return tcp, _unix_socket(path)
+    except BaseException as error:
+        tcp.close()
+        if isinstance(error, OSError):
+            raise HocketError(f"cannot listen at {path}: {error.strerror or error}") from None
+        raise
+
+
+def tcp_listener(host: str, port: int) -> socket.socket:
+    """A socket at ``host`` and ``port``; HocketError where that is not possible."""
+    try:
+        return _tcp_socket(host, port)
     except (OSError, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or error
         raise HocketError(f"cannot listen at {host}:{port}: {reason}") from None

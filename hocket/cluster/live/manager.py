@@ -21,6 +21,9 @@ from typing import Any
 import numpy as np
 
 from hocket.cluster.cluster import Cluster
+from hocket.cluster.live.api.application import Backend, HttpService, api_application
+from hocket.cluster.live.api.page_door import PageDoor, page_door
+from hocket.cluster.live.api.prometheus_text import Metrics
 from hocket.cluster.live.attempts import Attempts
 from hocket.cluster.live.client_requests import Commands
 from hocket.cluster.live.context import ManagerContext, RunningAttempt
@@ -29,7 +32,6 @@ from hocket.cluster.live.devices import lacking_bytes, shared_out
 from hocket.cluster.live.driver import Driver
 from hocket.cluster.live.engine_rows import EXCLUDED
 from hocket.cluster.live.gatekeeper import Gatekeeper
-from hocket.cluster.live.manager_messages import Status
 from hocket.cluster.live.manager_server import ManagerServer
 from hocket.cluster.live.nodes import Node, check_reachable
 from hocket.cluster.live.nvml import gpu_memory
@@ -97,15 +99,30 @@ class Manager:
         )
         self._commands = Commands(self._context, self._transfers, scheduling, lost_after_s)
         self._strangers = RateLimitedLog(self._context.note)
+        self._backend = Backend(
+            serve=self._commands.serve,
+            metrics=Metrics(self._context, scheduling).text,
+            token=credentials.without_key.text,
+            refuse=self._strangers,
+        )
         self._server = ManagerServer(
-            credentials.served, self._gatekeeper, self._commands.serve, self._strangers, most_ranks
+            credentials.served,
+            self._gatekeeper,
+            HttpService(api_application(self._backend)),
+            self._strangers,
+            most_ranks,
         )
         self.address = ""
+        self.page: PageDoor | None = None
         self.on_change: Callable[[], object] = lambda: None
 
     def set_retention(self, retention: Retention) -> None:
         """Set for how long what is over is shown and kept; before it runs."""
         self._context.retention = retention
+
+    def show_page(self, host: str, port: int, page: bytes) -> None:
+        """Show ``page`` at an address while it runs; HocketError where that is not possible."""
+        self.page = page_door(host, port, page, self._backend)
 
     @property
     def records(self) -> list[Record]:
@@ -116,14 +133,6 @@ class Manager:
     def events(self) -> int:
         """The number of times that ranks, commands and clocks have told it something."""
         return self._context.events
-
-    def status(self) -> Status:
-        """The cluster as it is, without jobs that were over long ago."""
-        return self._commands.status()
-
-    def note(self, what: str) -> None:
-        """Write down what strangers do; any thread may."""
-        self._strangers(what)
 
     async def run(
         self,
@@ -144,6 +153,8 @@ class Manager:
             self.address = self._attempts.address = await self._listen(host, port)
             context.note(f"manager at {self.address}")
             check_reachable(self.address, context.nodes)
+            if self.page is not None:
+                await self._server.open_page(self.page.listener, self.page.service, is_tls=self.page.is_open)
             on_open()
             self._take_over()
             self._commands.submit(jobs)

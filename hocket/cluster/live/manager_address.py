@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import http.client
+import io
 import os
+import socket
 from pathlib import Path
+from typing import Any, cast
 
 import msgspec
 
+from hocket.cluster.live.api.operations import Call, call_of
+from hocket.cluster.live.kept_credentials import CERTIFICATE
 from hocket.cluster.live.manager_messages import MOST_BYTES, FromClient, ManagerAnswer
 from hocket.document import convert_document, read_document
 from hocket.errors import HocketError
-from hocket.launch.control import Connection, Guest, NobodyError, TransportError, connect
+from hocket.launch.control import Connection, NobodyError, TransportError, decoded, reach
 from hocket.launch.credentials import Credentials, credentials_of
+from hocket.launch.tls import NAME
 
 ADDRESS_VARIABLE = "HOCKET_CLUSTER"
 TOKEN_VARIABLE = "HOCKET_CLUSTER_TOKEN"
+CURL_OPTIONS = "curl.conf"
+"""The file beside the contact with which curl asks https://hocket/, whatever the manager's address is."""
 
 _CONNECT_S = 12.0  # a busy manager is asked again when it has not answered in time
 _ANSWER_S = 60.0
@@ -29,11 +38,23 @@ class Contact(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def leave_contact(folder: Path, contact: Contact) -> None:
-    """Leave the contact in ``folder`` for commands on this machine."""
-    new = folder / "contact.json.new"
+    """Leave the contact in ``folder`` for commands on this machine, and for curl in ``curl.conf``."""
+    _leave(folder / "contact.json", msgspec.json.encode(contact))
+    certificate = str((folder / CERTIFICATE).resolve()).translate({ord("\\"): r"\\", ord('"'): r"\""})
+    options = [
+        f'cacert = "{certificate}"',
+        f'connect-to = "{NAME}:443:{contact.address}"',
+        f'header = "Authorization: Bearer {contact.token}"',
+    ]
+    _leave(folder / CURL_OPTIONS, "".join(f"{option}\n" for option in options).encode())
+
+
+def _leave(path: Path, data: bytes) -> None:
+    """Write a file that only its owner can read, whole or not at all."""
+    new = path.with_name(f"{path.name}.new")
     with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-        file.write(msgspec.json.encode(contact))
-    os.replace(new, folder / "contact.json")
+        file.write(data)
+    os.replace(new, path)
 
 
 def contact_of(folder: Path | None) -> Contact:
@@ -72,7 +93,8 @@ class ManagerLine:
 
     def __init__(self, contact: Contact) -> None:
         self._contact = contact
-        self._connection: Connection | None = None
+        self._headers: dict[str, str] = {}
+        self._connection: http.client.HTTPConnection | None = None
 
     def ask(self, request: FromClient) -> ManagerAnswer:
         """The manager's answer.
@@ -82,13 +104,14 @@ class ManagerLine:
         HocketError
             When it cannot be reached, or refuses, and for a request that is longer than it takes.
         """
-        size = len(msgspec.json.encode(request))
+        call = call_of(request)
+        size = len(call.body or b"")
         if size > MOST_BYTES:
             raise HocketError(
                 f"a request of {size} bytes; a manager takes {MOST_BYTES}: submit fewer jobs at once"
             )
         try:
-            answer = self._exchange(request)
+            answer = self._exchange(call)
         except NobodyError as error:
             raise HocketError(
                 f"the cluster's manager: {error}; start it again (hocket cluster serve): it goes on with its"
@@ -100,29 +123,83 @@ class ManagerLine:
             raise HocketError(answer.refused)
         return answer
 
-    def _exchange(self, request: FromClient) -> ManagerAnswer:
-        fresh = self._connection is None
-        if self._connection is None:
-            credentials = checked_token(self._contact.token, "the cluster's contact")
-            self._connection = connect(self._contact.address, credentials, Guest("client", 0, ""), _CONNECT_S)
+    def _exchange(self, call: Call) -> ManagerAnswer:
+        fresh = self._connection is None or self._connection.sock is None
+        if self._connection is None or self._connection.sock is None:
+            self._connection = self._connected()
         try:
-            self._connection.set_timeout(_ANSWER_S)
-            self._connection.send(request)
-            answer: ManagerAnswer = self._connection.receive(ManagerAnswer)
-        except TransportError:
+            self._connection.sock.settimeout(_ANSWER_S)
+            self._connection.request(call.method, call.target, call.body, self._headers)
+            return _answer(self._connection.getresponse())
+        except (OSError, http.client.HTTPException) as error:
             self.close()
             if fresh:
-                raise
-            return self._exchange(
-                request
-            )  # it was let go since the last request, or the manager is another one
-        return answer
+                raise TransportError(f"its connection ended ({error})") from None
+            return self._exchange(call)  # it was let go since the last request, or the manager is another one
+        except TransportError:
+            self.close()
+            raise
+
+    def _connected(self) -> http.client.HTTPConnection:
+        credentials = checked_token(self._contact.token, "the cluster's contact")
+        self._headers = {"Authorization": f"Bearer {credentials.without_key.text}"}
+        made = http.client.HTTPConnection(NAME)
+        made.auto_open = 0  # it would be to a host of that name, and not encrypted
+        made.sock = cast(socket.socket, _Pinned(self._contact.address, credentials))
+        return made
 
     def close(self) -> None:
         """End the connection."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+
+def _answer(response: http.client.HTTPResponse) -> ManagerAnswer:
+    if (response.length or 0) > MOST_BYTES:
+        raise TransportError(f"an answer of {response.length} bytes; at most {MOST_BYTES} are taken")
+    answer: ManagerAnswer = decoded(response.read(), ManagerAnswer)
+    return answer
+
+
+class _Pinned:
+    """The connection with a manager whose certificate is the token's, in the place of a socket."""
+
+    def __init__(self, address: str, credentials: Credentials) -> None:
+        self._connection = reach(address, credentials.fingerprint, _CONNECT_S)
+
+    def makefile(self, _: str) -> io.BufferedReader:
+        """The bytes that come."""
+        return io.BufferedReader(_Incoming(self._connection))
+
+    def sendall(self, data: bytes) -> None:
+        """Send all of ``data``."""
+        self._connection.write(data)
+
+    def settimeout(self, seconds: float) -> None:
+        """For how long from now on all may take."""
+        self._connection.set_timeout(seconds)
+
+    def close(self) -> None:
+        """End it."""
+        self._connection.close()
+
+
+class _Incoming(io.RawIOBase):
+    """The bytes that come on a connection, which stays when this is closed."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def readable(self) -> bool:
+        """True: it can be read."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Put what has come into ``buffer``; 0 at the end."""
+        data = self._connection.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
 
 
 def ask_manager(contact: Contact, request: FromClient) -> ManagerAnswer:

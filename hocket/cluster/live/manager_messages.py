@@ -6,11 +6,12 @@ from typing import Annotated
 
 import msgspec
 
+from hocket.cluster.live.database import JobState
 from hocket.cluster.live.runnable_jobs import LiveJob
 from hocket.launch.rank_logs import LogPart, LogPosition
 
 MOST_BYTES = 64 << 20
-"""The most bytes of a command's message."""
+"""The most bytes of a command's request, and of its answer."""
 
 
 class Submit(msgspec.Struct, frozen=True, tag=True):
@@ -29,13 +30,26 @@ class Drain(msgspec.Struct, frozen=True, tag=True):
     """Place nobody on a node any more; ``on`` False: place there again."""
 
     node: str
-    on: bool
+    on: bool = True
 
 
 class AskStatus(msgspec.Struct, frozen=True, tag=True):
     """A request for the state of all nodes and jobs; ``all``: of those that were over long ago, too."""
 
     all: bool = False
+
+
+class AskJobs(msgspec.Struct, frozen=True, tag=True):
+    """A request for the jobs, of one state if given; ``all``: those that were over long ago, too."""
+
+    state: JobState | None = None
+    all: bool = False
+
+
+class AskJob(msgspec.Struct, frozen=True, tag=True):
+    """A request for one job."""
+
+    job: str
 
 
 class AskWhy(msgspec.Struct, frozen=True, tag=True):
@@ -45,12 +59,21 @@ class AskWhy(msgspec.Struct, frozen=True, tag=True):
 
 
 class AskLog(msgspec.Struct, frozen=True, tag=True):
-    """A request for a part of what a rank printed, in the last attempt where none is named."""
+    """A request for a part of what a rank printed, in the last attempt where none is named.
+
+    ``moved``, ``offset``: the place where the part begins, as the part before says.
+    """
 
     job: str
     rank: int = 0
     attempt: int | None = None
-    position: LogPosition = LogPosition()
+    moved: bool = True
+    offset: Annotated[int, msgspec.Meta(ge=0, le=2**62)] = 0
+
+    @property
+    def position(self) -> LogPosition:
+        """The place where the part begins."""
+        return LogPosition(self.moved, self.offset)
 
 
 class AskEvents(msgspec.Struct, frozen=True, tag=True):
@@ -134,12 +157,13 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
 class JobLog(msgspec.Struct, frozen=True, kw_only=True):
     """A part of what a rank printed; ``attempt``: of which attempt, 0 where there was none yet.
 
-    ``ranks``: how many the job has; ``ended``: nothing more comes of this attempt, ``over``: and no other
-    attempt follows; ``reason``: why the job is as it is.
+    ``attempts``: how many there have been, ``ranks``: how many the job has; ``ended``: nothing more comes of
+    this attempt, ``over``: and no other attempt follows; ``reason``: why the job is as it is.
     """
 
     part: LogPart
     attempt: int
+    attempts: int
     ranks: int
     ended: bool
     over: bool
@@ -156,14 +180,18 @@ class Event(msgspec.Struct, frozen=True):
     what: str
 
 
-class ManagerAnswer(msgspec.Struct, frozen=True):
-    """``refused``: why a request was not served, in a line; ``notes``: of each job, or whatever was asked."""
+class ManagerAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The answer to a request, of which one field is given.
+
+    ``refused``: why it was not served, in a line; ``notes``: of each job, or whatever was asked.
+    """
 
     refused: str = ""
     notes: tuple[str, ...] = ()
+    jobs: tuple[JobStatus, ...] | None = None
     status: Status | None = None
     log: JobLog | None = None
     events: tuple[Event, ...] | None = None
 
 
-FromClient = Submit | Cancel | Drain | AskStatus | AskWhy | AskLog | AskEvents
+FromClient = Submit | Cancel | Drain | AskStatus | AskJobs | AskJob | AskWhy | AskLog | AskEvents

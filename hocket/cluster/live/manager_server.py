@@ -1,9 +1,10 @@
-"""The manager's server for ranks and commands: one loop, messages of bounded size, nobody makes others wait.
+"""The manager's server for ranks and HTTP clients: one loop, bounded messages, nobody makes others wait.
 
 A client that connects has some seconds to agree on TLS, by the cluster's certificate, and to prove that it
-knows a token: the cluster's for commands, its attempt's for a rank. This machine's ranks come by a socket
-that only this user can open. After that a message that has begun has to end as soon, and a client that does
-not take our answers is let go.
+knows a token: the cluster's for HTTP, its attempt's for a rank. The first bytes tell the two apart: those of
+HTTP would be the length of a message that nobody takes. This machine's ranks come by a socket that only this
+user can open. After that a message that has begun has to end as soon, and a client that does not take our
+answers is let go.
 """
 
 from __future__ import annotations
@@ -11,17 +12,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-import msgspec
-
+from hocket.cluster.live.api.application import HttpService
+from hocket.cluster.live.api.http_visit import HttpVisit
 from hocket.cluster.live.listeners import listening
-from hocket.cluster.live.manager_messages import MOST_BYTES as MOST_OF_CLIENT
-from hocket.cluster.live.manager_messages import FromClient, ManagerAnswer
+from hocket.cluster.live.rank_link import RankLink
 from hocket.cluster.live.stream import Stream
-from hocket.errors import HocketError
 from hocket.launch.capacity import Capacity
 from hocket.launch.control import (
     HANDSHAKE_S,
@@ -35,14 +35,17 @@ from hocket.launch.control import (
     decoded,
     framed,
 )
-from hocket.launch.gate import GIVEN_UP, MOST_BYTES, FromRank, GivenUp, Join
+from hocket.launch.gate import GIVEN_UP, MOST_BYTES, FromRank, Join
 from hocket.launch.tls import Identity, server_context
 
 _MOST_STRANGERS = 256
 _MOST_CLIENTS = 256
+_MOST_READERS = 64
+_READER_S = 10.0  # the page is some hundred kilobytes
+_PATIENCE_S = 4 * HANDSHAKE_S
+_HTTP = {b"GET ", b"HEAD", b"POST", b"PUT ", b"PATC", b"DELE", b"OPTI"}
 _RANKS_PER_OTHER = 15  # where few files may be open, strangers and commands get fewer places, too
 _FILES = "ranks connected, as many as the files that may be open here (ulimit -Hn) allow"
-_MOST_UNREAD = 1 << 20
 _GOODBYE_S = 1.0
 _SHORT_S = 0.1
 
@@ -51,34 +54,19 @@ class RefusedError(Exception):
     """A guest is sent away for this reason; an empty one where it was said already."""
 
 
-_GuestStream = tuple[Guest, Stream]
+@dataclass(frozen=True, kw_only=True)
+class _Door:
+    """A socket that is listened at; ``strangers``: places of those that have yet to say who they are.
 
+    ``http`` serves HTTP; ``within_s``: of time to say who one is; ``ranks``: they are let in, too.
+    """
 
-class RankLink:
-    """A connection with a rank."""
-
-    def __init__(self, attempt: str, rank: int, stream: Stream, refuse: Callable[[str], None]) -> None:
-        self.attempt, self.rank = attempt, rank
-        self._stream, self._refuse = stream, refuse
-
-    def send(self, message: msgspec.Struct) -> None:
-        """Send one message; a rank that does not take them is let go."""
-        if self._stream.closes:
-            return
-        self._stream.write(framed(message))
-        if self._stream.unsent_bytes > _MOST_UNREAD:
-            self._refuse("does not take what it is told")
-            self.close()
-
-    def give_up(self) -> None:
-        """Tell it that its attempt was given up, and let it go."""
-        if not self._stream.closes:
-            self._stream.write(framed(GivenUp()))
-            self._stream.close()
-
-    def close(self) -> None:
-        """Let it go."""
-        self._stream.abort()
+    listener: socket.socket
+    strangers: Capacity
+    http: HttpService
+    within_s: float
+    is_tls: bool
+    ranks: bool
 
 
 class RankHandler(Protocol):
@@ -106,29 +94,30 @@ class RankHandler(Protocol):
 
 
 class ManagerServer:
-    """Serves at a TCP address, and at a socket in the file system for this machine's ranks.
+    """Serves at a TCP address, at a socket in the file system for this machine's ranks, and at the page's.
 
-    ``identity``: the cluster's; ``serve`` answers commands, or raises HocketError; ``note`` is told what
-    there is for the log, however often it is the same; ``most_ranks``: how many can be connected at a time.
+    ``identity``: the cluster's; ``http`` serves HTTP clients; ``note`` is told what there is for the log,
+    however often it is the same; ``most_ranks``: how many can be connected at a time.
     """
 
     def __init__(
         self,
         identity: Identity,
         ranks: RankHandler,
-        serve: Callable[[FromClient], Awaitable[ManagerAnswer]],
+        http: HttpService,
         note: Callable[[str], None],
         most_ranks: int,
     ) -> None:
-        self._ranks, self._serve, self._note = ranks, serve, note
+        self._ranks, self._http, self._note = ranks, http, note
         self._context = server_context(identity)
-        self._listening: tuple[socket.socket, ...] = ()
+        self._doors: list[_Door] = []
         self._accepting: list[asyncio.Task[None]] = []
         others = max(1, most_ranks // _RANKS_PER_OTHER)
         # Strangers elsewhere take no place from this machine's ranks.
         unknown = "connections that have yet to say who they are"
         strangers = min(_MOST_STRANGERS, others)
         self._strangers, self._neighbours = (Capacity(strangers, unknown, note) for _ in range(2))
+        self._readers = Capacity(min(_MOST_READERS, others), "requests for the page at once", note)
         self._clients = Capacity(min(_MOST_CLIENTS, others), "commands that are being answered", note)
         # Ranks for which there is no place go ahead and say so.
         self._rank_places = Capacity(most_ranks, _FILES, note)
@@ -136,11 +125,37 @@ class ManagerServer:
 
     async def open(self, host: str, port: int, path: str) -> str:
         """Listen; the TCP address. Raises HocketError where that is not possible."""
-        self._listening = tcp, local = listening(host, port, Path(path))
-        for each, strangers in ((tcp, self._strangers), (local, self._neighbours)):
-            self._accepting.append(asyncio.create_task(self._accept(each, strangers)))
+        tcp, local = listening(host, port, Path(path))
+        for listener, strangers in ((tcp, self._strangers), (local, self._neighbours)):
+            door = _Door(
+                listener=listener,
+                strangers=strangers,
+                http=self._http,
+                within_s=HANDSHAKE_S,
+                is_tls=listener is tcp,
+                ranks=True,
+            )
+            await self._open(door)
         bound = tcp.getsockname()
         return f"{bound[0]}:{bound[1]}"
+
+    async def open_page(self, listener: socket.socket, http: HttpService, *, is_tls: bool) -> None:
+        """Serve HTTP alone at one more socket, which is listened at."""
+        await self._open(
+            _Door(
+                listener=listener,
+                strangers=self._readers,
+                http=http,
+                within_s=_READER_S,
+                is_tls=is_tls,
+                ranks=False,
+            )
+        )
+
+    async def _open(self, door: _Door) -> None:
+        await door.http.begin()
+        self._doors.append(door)
+        self._accepting.append(asyncio.create_task(self._accept(door)))
 
     async def close(self) -> None:
         """Listen no longer, and let everybody go."""
@@ -148,32 +163,33 @@ class ManagerServer:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        for each in self._listening:
-            each.close()
+        for door in self._doors:
+            door.listener.close()
+            await door.http.end()
 
-    async def _accept(self, listener: socket.socket, strangers: Capacity) -> None:
+    async def _accept(self, door: _Door) -> None:
         """Give each client a place and a task; without a free place it is sent away at once."""
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(0)  # to accept one that waits already would let nobody else run
             try:
-                connected, address = await loop.sock_accept(listener)
+                connected, address = await loop.sock_accept(door.listener)
             except ConnectionError:
                 continue  # the caller has gone already
             except OSError:  # a firewall, or too few files: the next one may come
                 await asyncio.sleep(_SHORT_S)
                 continue
-            if not strangers.take():
+            if not door.strangers.take():
                 connected.close()
                 continue
             host = str(address[0]) if address else "this machine"  # no port: each connection has another one
-            task = asyncio.create_task(self._serve_guest(strangers, connected, host))
+            task = asyncio.create_task(self._serve_guest(door, connected, host))
             self._serving.add(task)
             task.add_done_callback(self._serving.discard)
 
-    async def _serve_guest(self, strangers: Capacity, connection: socket.socket, host: str) -> None:
+    async def _serve_guest(self, door: _Door, connection: socket.socket, host: str) -> None:
         try:
-            guest, stream = await self._admit_guest(strangers, connection)
+            found = await self._admit_guest(door, connection, host)
         except RefusedError as error:
             if str(error):
                 self._note(f"{host} was refused: {error}")
@@ -181,28 +197,37 @@ class ManagerServer:
         except (OSError, EOFError, asyncio.CancelledError):
             return  # it has gone, or we do
         finally:
-            strangers.leave()
+            door.strangers.leave()
+        if isinstance(found, HttpVisit):
+            try:
+                await found.until_ended()
+            finally:
+                self._clients.leave()
+                await found.finish()
+            return
+        guest, stream = found
         try:
-            if guest.role == "rank":
-                await self._serve_rank(guest, stream, host)
-            else:
-                await self._serve_client(stream)
+            await self._serve_rank(guest, stream, host)
         except RefusedError as error:
             self._note(f"{host} was refused: {error}")
         except (OSError, EOFError, asyncio.CancelledError):
             pass  # it has gone, or we do
         finally:
-            self._places_of(guest).leave()
+            self._rank_places.leave()
             stream.abort()
 
-    async def _admit_guest(self, strangers: Capacity, connection: socket.socket) -> _GuestStream:
+    async def _admit_guest(
+        self, door: _Door, connection: socket.socket, host: str
+    ) -> HttpVisit | tuple[Guest, Stream]:
         """Meet the client that has connected; nothing of it is left where that raises."""
         stream: Stream | None = None
         try:
-            async with asyncio.timeout(HANDSHAKE_S):
+            async with asyncio.timeout(door.within_s):
                 stream = await Stream.of(connection)
-                if connection.family != socket.AF_UNIX:
+                if door.is_tls:
                     await stream.secure(self._context)
+                if not door.ranks or await stream.peek(LENGTH.size) in _HTTP:
+                    return await self._visit(door, stream, host)
                 return await self._greet(stream), stream
         except BaseException as error:
             if stream is None:
@@ -210,28 +235,40 @@ class ManagerServer:
             else:
                 stream.abort()
             if isinstance(error, TimeoutError):
-                raise RefusedError(f"did not say who it is within {HANDSHAKE_S:g} s") from None
+                raise RefusedError(f"did not say who it is within {door.within_s:g} s") from None
             if isinstance(error, TransportError):
                 raise RefusedError(str(error)) from None
             raise
+
+    async def _visit(self, door: _Door, stream: Stream, host: str) -> HttpVisit:
+        """The visit of an HTTP client that knows the token and has a place; EOFError when others end."""
+        visit = HttpVisit(
+            stream, host, self._clients, lambda why: self._note(f"{host} was refused: {why}"), _PATIENCE_S
+        )
+        known = False
+        try:
+            visit.begin(door.http.protocol())
+            known = await visit.until_known()
+        finally:
+            if not known:
+                await visit.finish()
+        if not known:
+            raise EOFError
+        return visit
 
     async def _greet(self, stream: Stream) -> Guest:
         """The handshake of :func:`hocket.launch.control.accept`; the guest has a place then."""
         hello: Hello = await _message(stream, Hello, LONGEST_HELLO)
         guest = Guest(hello.role, hello.index, hello.address)
         check_token(hello, self._ranks.token_of(guest))
-        if guest.role == "rank" and not self._ranks.is_current(guest.address, guest.index):
+        if not self._ranks.is_current(guest.address, guest.index):
             await _send_away(stream, GIVEN_UP)
             raise RefusedError(f"rank {guest.index} of attempt {guest.address}: {GIVEN_UP}")
-        places = self._places_of(guest)
-        if not places.take():
-            await _send_away(stream, places.full)
+        if not self._rank_places.take():
+            await _send_away(stream, self._rank_places.full)
             raise RefusedError
         stream.write(framed(Welcome("")))
         return guest
-
-    def _places_of(self, guest: Guest) -> Capacity:
-        return self._rank_places if guest.role == "rank" else self._clients
 
     async def _serve_rank(self, guest: Guest, stream: Stream, host: str) -> None:
         link = RankLink(
@@ -246,20 +283,6 @@ class ManagerServer:
                 self._ranks.handle_message(link, await _message(stream, FromRank, MOST_BYTES))
         finally:
             self._ranks.remove_rank(link)
-
-    async def _serve_client(self, stream: Stream) -> None:
-        while True:
-            request: FromClient = await _message(stream, FromClient, MOST_OF_CLIENT, 4 * HANDSHAKE_S)
-            try:
-                answer = await self._serve(request)
-            except HocketError as error:
-                answer = ManagerAnswer(refused=str(error))
-            stream.write(framed(answer))
-            try:
-                async with asyncio.timeout(4 * HANDSHAKE_S):
-                    await stream.drain()
-            except TimeoutError:
-                raise RefusedError("does not take its answer") from None
 
 
 async def _send_away(stream: Stream, why: str) -> None:

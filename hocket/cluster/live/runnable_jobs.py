@@ -75,25 +75,44 @@ def read_live_jobs(path: str | Path, restarts: int | None = None) -> tuple[LiveJ
     FormatError, UnknownNameError
         Naming the file, the field and the rule; for a field that no job has.
     """
-    data = read_bytes(path)  # once: it may be standard input
-    programs = decode(data, _LiveFile, JOBS_FORMAT, str(path)).jobs
-    _check_fields(data, str(path))
-    for place, program in enumerate(programs):
-        check_program(program, f"{path}: jobs[{place}]")
     beside = Path(path).resolve().parent
+    return _live_jobs(read_bytes(path), str(path), beside, restarts)
+
+
+def decode_live_jobs(data: bytes, source: str) -> tuple[LiveJob, ...]:
+    """The jobs of a ``hocket.jobs/1`` document that is no file; ``source`` names it in errors.
+
+    Raises
+    ------
+    FormatError, UnknownNameError
+        As :func:`read_live_jobs` does, and for a path that is not absolute: there is no file beside it.
+    """
+    jobs = _live_jobs(data, source, None, None)
+    for place, job in enumerate(jobs):
+        for key in ("step", "plan", "folder"):
+            if not Path(getattr(job, key) or "/").is_absolute():
+                rule = f"'{getattr(job, key)}' is relative, and no file is beside it; give the whole path"
+                raise FormatError(source, f"jobs[{place}].{key}", rule)
+    return jobs
+
+
+def _live_jobs(data: bytes, source: str, beside: Path | None, restarts: int | None) -> tuple[LiveJob, ...]:
+    """The jobs in ``data``; ``beside``: where the files and folders are that they name."""
+    programs = decode(data, _LiveFile, JOBS_FORMAT, source).jobs
+    _check_fields(data, source)
+    for place, program in enumerate(programs):
+        check_program(program, f"{source}: jobs[{place}]")
     jobs = []
-    for place, (job, program) in enumerate(zip(decode_jobs(data, path).jobs, programs, strict=True)):
+    for place, (job, program) in enumerate(zip(decode_jobs(data, source).jobs, programs, strict=True)):
         if job.batches and program.command is None and program.step is None:
             rule = "are simulated only; name a command, or the step and its plan, or leave them out"
-            raise FormatError(str(path), f"jobs[{place}].batches", f"{rule} (job '{job.id}')")
+            raise FormatError(source, f"jobs[{place}].batches", f"{rule} (job '{job.id}')")
         # The engine of live jobs decides about whole transfers: ranks say when they are ready.
         known: dict[str, Any] = msgspec.structs.asdict(job) | {"batches": ()}
-        known |= {
-            key: str(beside / value)
-            for key in ("step", "plan")
-            if (value := getattr(program, key)) is not None
-        }
-        folder = str(beside / (program.folder or "."))
+        for key in ("step", "plan"):
+            if (value := getattr(program, key)) is not None:
+                known[key] = value if beside is None else str(beside / value)
+        folder = program.folder if beside is None else str(beside / (program.folder or "."))
         known["restarts"] = restarts if program.restarts is None else program.restarts
         jobs.append(LiveJob(**known, command=program.command, folder=folder))
     return tuple(jobs)

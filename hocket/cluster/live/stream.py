@@ -7,6 +7,7 @@ been encrypted.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 import ssl
 
@@ -22,6 +23,7 @@ class Stream:
         self._reader, self._writer = reader, writer
         self._tls: ssl.SSLObject | None = None
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._ahead = b""
 
     @classmethod
     async def of(cls, connection: socket.socket) -> Stream:
@@ -56,20 +58,31 @@ class Stream:
         """So many bytes."""
         found = bytearray()
         while len(found) < count:
-            if self._tls is None:
-                part = await self._reader.read(count - len(found))
-            else:
-                try:
-                    part = self._tls.read(count - len(found))
-                except ssl.SSLWantReadError:
-                    await self._read_part()
-                    continue
-                except ssl.SSLZeroReturnError:
-                    raise EOFError from None
-            if not part:
-                raise EOFError
-            found += part
+            found += await self.some(count - len(found))
         return bytes(found)
+
+    async def peek(self, count: int) -> bytes:
+        """The first so many bytes, which are read again."""
+        self._ahead = await self.exactly(count)
+        return self._ahead
+
+    async def some(self, most: int) -> bytes:
+        """The bytes that have come, at least one and at most so many."""
+        if self._ahead:
+            found, self._ahead = self._ahead[:most], self._ahead[most:]
+            return found
+        while self._tls is not None:
+            try:
+                if found := self._tls.read(most):
+                    return found
+                raise EOFError
+            except ssl.SSLWantReadError:
+                await self._read_part()
+            except ssl.SSLZeroReturnError:
+                raise EOFError from None
+        if not (found := await self._reader.read(most)):
+            raise EOFError
+        return found
 
     async def _read_part(self) -> None:
         data = await self._reader.read(_PART_BYTES)
@@ -106,7 +119,11 @@ class Stream:
         return self._writer.is_closing()
 
     def close(self) -> None:
-        """End it once everything is sent."""
+        """End it once everything is sent, and say so within TLS."""
+        if self._tls is not None and not self.closes:
+            with contextlib.suppress(ssl.SSLError):  # the other side says so later, or never
+                self._tls.unwrap()
+            self._flush()
         self._writer.close()
 
     def abort(self) -> None:

@@ -9,13 +9,15 @@ from pathlib import Path
 
 import pytest
 
+from hocket.cluster.live.manager_address import Contact, ManagerLine
+from hocket.cluster.live.manager_messages import AskStatus
 from hocket.cluster.live.manager_server import _FILES
 from hocket.errors import HocketError
 from hocket.launch.capacity import Capacity
-from hocket.launch.control import UNIX, Connection, Guest, TransportError, connect
+from hocket.launch.control import UNIX, Connection, TransportError
 from hocket.launch.gate import Compute, Go, Join, ToRank
 from hocket.launch.job import split_address
-from tests.tokens import CREDENTIALS
+from tests.tokens import TOKEN
 from tests.unit.cluster.live.clusters import LIMIT_S, Running, as_rank, running
 from tests.unit.cluster.live.test_manager import events, noting
 
@@ -38,6 +40,13 @@ def rank(address: str, k: int = 0) -> Connection:
     found.set_timeout(LIMIT_S)
     found.send(Join(0))
     return found
+
+
+def staying(cluster: Running) -> ManagerLine:
+    """A client that was answered and keeps its connection."""
+    line = ManagerLine(Contact(address=cluster.manager.address, token=TOKEN))
+    line.ask(AskStatus())
+    return line
 
 
 def said(folder: Path, what: str) -> int:
@@ -81,7 +90,7 @@ def test_strangers_beyond_a_bound_are_sent_away(tmp_path: Path, monkeypatch: pyt
 def test_commands_beyond_a_bound_are_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hocket.cluster.live.manager_server._MOST_CLIENTS", 4)
     with running(tmp_path, until_idle=False) as cluster:
-        idle = [connect(cluster.manager.address, CREDENTIALS, Guest("client", 0, ""), 5.0) for _ in range(4)]
+        idle = [staying(cluster) for _ in range(4)]
         for _ in range(3):
             with pytest.raises(HocketError, match="there are 4 commands that are being answered; others"):
                 cluster.status()
@@ -128,7 +137,7 @@ def test_where_few_files_may_be_open_there_are_fewer_places_for_all(
 ) -> None:
     monkeypatch.setattr("hocket.cluster.live.manager.allow_ranks", lambda _: 45)
     with running(tmp_path, until_idle=False) as cluster:
-        idle = [connect(cluster.manager.address, CREDENTIALS, Guest("client", 0, ""), 5.0) for _ in range(3)]
+        idle = [staying(cluster) for _ in range(3)]
         with pytest.raises(HocketError, match="there are 3 commands that are being answered"):
             cluster.status()
         for each in idle:

@@ -22,7 +22,7 @@ from hocket.launch import control
 from hocket.launch.control import Guest, TransportError, connect
 from hocket.launch.credentials import Credentials, new_credentials
 from hocket.launch.gate import GIVEN_UP
-from tests.tokens import CREDENTIALS, FINGERPRINT, SECRET, TOKEN
+from tests.tokens import FINGERPRINT, SECRET, TOKEN
 from tests.unit.cluster.live.clusters import as_rank, live_job, running
 
 # Leaves a line in a file of its own; nothing of Hocket's, so it starts at once.
@@ -193,7 +193,7 @@ def test_what_was_answered_is_not_forgotten(tmp_path: Path) -> None:
         records = cluster.join()
     assert (records["a"].state, records["a"].attempt) == ("cancelled", 1)
     assert records["b"].gpus[0] >= 2
-    assert cluster.manager.status().drained == ("node0",)
+    assert cluster.manager._commands.status().drained == ("node0",)
 
 
 def test_what_cannot_be_kept_is_not_done(tmp_path: Path) -> None:
@@ -232,17 +232,17 @@ def test_strangers_disturb_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
             ask_manager(Contact(address=address, token=new_credentials().text), AskStatus())
         stranger = Credentials("not the cluster's", FINGERPRINT)
         with pytest.raises(TransportError, match="closed"):
-            connect(address, stranger, Guest("client", 0, ""), 5.0)
+            connect(address, stranger, Guest("rank", 0, "1-1"), 5.0)
         host, port = address.split(":")
         with socket.create_connection((host, int(port))) as slow:  # says nothing
             slow.settimeout(5)
             while slow.recv(1000):
                 pass
-        friend = connect(address, CREDENTIALS, Guest("client", 0, ""), 5.0)
+        friend = as_rank(address, "1-1")
         friend._stream.send(struct.pack("<I", 1 << 31))  # more than anybody may say
         with pytest.raises(TransportError):
             friend.receive(control.Welcome)
-        drip = connect(address, CREDENTIALS, Guest("client", 0, ""), 5.0)
+        drip = as_rank(address, "1-1")
         drip._stream.send(struct.pack("<I", 100) + b"{")  # begins, and does not go on
         with pytest.raises(TransportError):
             drip.receive(control.Welcome)
@@ -260,8 +260,9 @@ def test_a_rank_of_an_attempt_that_was_given_up_is_sent_away(tmp_path: Path) -> 
         with pytest.raises(TransportError, match=GIVEN_UP):
             as_rank(cluster.manager.address, "7-1")
         theirs = Credentials(attempt_token(SECRET, "7-1"), FINGERPRINT)
-        with pytest.raises(TransportError, match="perhaps its token"):  # a rank's is no command's
-            connect(cluster.manager.address, theirs, Guest("client", 0, ""), 5.0)
+        contact = Contact(address=cluster.manager.address, token=theirs.text)
+        with pytest.raises(HocketError, match="token is missing, or it is another"):  # it is no command's
+            ask_manager(contact, AskStatus())
 
 
 def test_shared_gpus_are_used_in_turn(tmp_path: Path) -> None:

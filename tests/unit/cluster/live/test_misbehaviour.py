@@ -15,10 +15,10 @@ import pytest
 from hocket.cli.cluster.live_options import NodeOptions
 from hocket.cli.cluster.served_manager import open_nodes
 from hocket.cluster.live.manager_address import Contact, ask_manager
-from hocket.cluster.live.manager_messages import AskStatus, FromClient, ManagerAnswer, Submit
+from hocket.cluster.live.manager_messages import FromClient, ManagerAnswer, Submit
 from hocket.cluster.live.runnable_jobs import attempt_token
 from hocket.errors import HocketError
-from hocket.launch.control import Guest, TransportError, connect
+from hocket.launch.control import TransportError, reach
 from hocket.launch.gate import (
     ATTEMPT_VARIABLE,
     FINGERPRINT_VARIABLE,
@@ -70,16 +70,18 @@ def test_a_rank_that_says_what_cannot_be_is_sent_away(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_who_does_not_take_an_answer_is_let_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hocket.cluster.live.manager_server.HANDSHAKE_S", 0.3)
+    monkeypatch.setattr("hocket.cluster.live.manager_server._PATIENCE_S", 1.0)
 
     async def much(_: FromClient) -> ManagerAnswer:
         return ManagerAnswer(notes=("x" * (1 << 25),))
 
     with running(tmp_path, until_idle=False) as cluster:
         server = cluster.manager._server
-        monkeypatch.setattr(server, "_serve", much)
-        client = connect(cluster.manager.address, CREDENTIALS, Guest("client", 0, ""), 5.0)
-        client.send(AskStatus())
+        object.__setattr__(cluster.manager._backend, "serve", much)
+        client = reach(cluster.manager.address, FINGERPRINT, 5.0)
+        token = CREDENTIALS.without_key.text
+        client.write(f"GET /v1/status HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n\r\n".encode())
+        assert client.read(5) == b"HTTP/"
         deadline = time.monotonic() + LIMIT_S
         while server._serving:
             assert time.monotonic() < deadline

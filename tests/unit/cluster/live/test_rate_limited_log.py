@@ -79,7 +79,7 @@ def test_a_flood_of_wrong_tokens_leaves_what_happened_to_jobs(
         cluster.until(lambda s: s.jobs[0].state == "finished")
         for _ in range(50):
             with pytest.raises(TransportError):
-                connect(cluster.manager.address, stranger, Guest("client", 0, ""), 5.0)
+                connect(cluster.manager.address, stranger, Guest("rank", 0, "1-1"), 5.0)
     said = events(tmp_path)
     assert [what for _, job, what in said if job == "a"] == ["placed on node0, attempt 1", "finished"]
     refused = "127.0.0.1 was refused: it does not know the token"

@@ -1,0 +1,1 @@
+"""The HTTP API of a cluster's manager: operations, their description, and who serves them."""
