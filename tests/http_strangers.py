@@ -1,6 +1,7 @@
-"""HTTP clients who know no token: ``python -m tests.http_strangers HOST PORT COUNT`` asks so often, 32 at a time.
+"""HTTP clients who know no token: ``python -m tests.http_strangers HOST PORT COUNT`` asks so often.
 
-Some leave the token out, some say another one and send a long body, some say garbage within TLS or without it.
+32 ask at a time. Some leave the token out, some say another one and send a long body, some say garbage within
+TLS or without it.
 """
 
 from __future__ import annotations

@@ -24,11 +24,11 @@ class ServedPage:
         self.status: Status | None = None
         self.said: list[str] = []
         self._loop = asyncio.new_event_loop()
-        backend = Backend(serve=self._serve, metrics=str, token=self.token, refuse=self.said.append)
-        self.door: PageDoor = page_door(host, 0, page, backend)
+        self.backend = Backend(serve=self._serve, metrics=str, token=self.token, refuse=self.said.append)
+        self.door: PageDoor = page_door(host, 0, page, self.backend)
         self.url = self.door.url
         ranks: Any = None
-        http = HttpService(api_application(backend))
+        http = HttpService(api_application(self.backend), self.said.append)
         self.server = ManagerServer(CREDENTIALS.served, ranks, http, self.said.append, 10_000)
         self._thread = threading.Thread(target=self._loop.run_forever)
         self._thread.start()

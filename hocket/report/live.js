@@ -34,9 +34,10 @@
     const body = document.querySelector("#jobs tbody");
     body.replaceChildren(...shown.map((job) => {
       const row = document.createElement("tr");
-      row.append(...cellsOf(job).map((text) => {
+      row.append(...cellsOf(job).map((text, column) => {
         const cell = document.createElement("td");
         cell.textContent = text;
+        cell.dataset.heading = headings[column];  // where it is narrow, a job is a list
         return cell;
       }));
       return row;

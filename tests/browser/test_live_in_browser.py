@@ -144,14 +144,17 @@ def test_a_page_that_other_machines_reach_asks_for_the_token(browser):
 
 
 def test_a_phone_has_all_of_it_in_its_width(browser, served):
-    served.status = state_of(job("a-job-with-a-long-name-" * 3), job("b", "queued", "queued", gpus=(), start_s=None))
+    served.status = state_of(
+        job("a-job-with-a-long-name-" * 3), job("b", "queued", "queued", gpus=(), start_s=None)
+    )
     phone = {"width": 390, "height": 844, "deviceScaleFactor": 2, "mobile": True}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", phone)
     try:
         browser.get(served.url)
         wait_until(browser, lambda driver: text(driver, "#running") == "1")
         assert browser.execute_script("return document.documentElement.scrollWidth") == 390
-        beyond = "return [...document.querySelectorAll('#jobs td')].filter((c) => c.getBoundingClientRect().right > 390).length"
+        cells = "[...document.querySelectorAll('#jobs td')]"
+        beyond = f"return {cells}.filter((cell) => cell.getBoundingClientRect().right > 390).length"
         assert browser.execute_script(beyond) == 0
     finally:
         browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})

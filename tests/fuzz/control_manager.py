@@ -9,10 +9,12 @@ import time
 from collections import Counter
 from pathlib import Path
 from typing import Any, cast
+from urllib.parse import parse_qsl, urlsplit
 
 import msgspec
 
 from hocket.cluster.cluster import Cluster
+from hocket.cluster.live.api.operations import OPERATIONS, call_of, message_of
 from hocket.cluster.live.manager import Manager
 from hocket.cluster.live.manager_messages import FromClient, Submit
 from hocket.cluster.live.nodes import Node
@@ -22,6 +24,7 @@ from hocket.launch.control import decoded, framed
 from hocket.launch.gate import FromRank, Join
 from tests.fuzz.control_faults import LONGEST_S, damaged_message, shown, tried
 from tests.fuzz.control_messages import FROM_CLIENT, FROM_RANK, JOB
+from tests.fuzz.mutations import damaged
 from tests.tokens import CREDENTIALS
 
 
@@ -89,8 +92,8 @@ async def managed(folder: Path, count: int, draw: random.Random, found: Counter[
         await manager._commands.serve(Submit((msgspec.structs.replace(JOB, id="first", command=None),)))
         for _ in range(count):
             if draw.random() < 0.4:
-                data = damaged_message(draw.choice(FROM_CLIENT), draw)
-                request = tried(lambda data=data: decoded(data, FromClient), found)  # type: ignore[misc]
+                said = draw.choice(FROM_CLIENT)
+                request = tried(lambda said=said: _requested(said, draw), found)  # type: ignore[misc]
                 if request is not None:
                     await _served(manager, request, found)
             else:
@@ -107,6 +110,19 @@ async def managed(folder: Path, count: int, draw: random.Random, found: Counter[
     finally:
         await book.end_work()
         manager._database.close()
+
+
+def _requested(message: FromClient, draw: random.Random) -> FromClient:
+    """A damaged request of the HTTP API that stands for a message, as its server reads it."""
+
+    def bad(text: str) -> str:
+        return damaged(text.encode(), draw).decode(errors="replace") if draw.random() < 0.5 else text
+
+    sent = call_of(message)
+    operation = next(each for each in OPERATIONS if each.message is type(message))
+    query = {bad(name): bad(value) for name, value in parse_qsl(urlsplit(sent.target).query)}
+    path = {name: bad(getattr(message, name)) for name in operation.in_path}
+    return message_of(operation, path, query, damaged(sent.body, draw) if sent.body else b"")
 
 
 async def _served(manager: Manager, request: FromClient, found: Counter[str]) -> None:

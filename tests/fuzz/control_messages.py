@@ -8,12 +8,13 @@ import msgspec
 
 from hocket.cluster.live.manager_messages import (
     AskEvents,
+    AskJob,
+    AskJobs,
     AskLog,
     AskStatus,
     AskWhy,
     Cancel,
     Drain,
-    FromClient,
     ManagerAnswer,
     Submit,
 )
@@ -65,7 +66,7 @@ FROM_CLIENT = [
     Submit((JOB,)),
     Submit((JOB, msgspec.structs.replace(JOB, id="traffic", command=None))),
     *(Cancel("a"), Drain("node0", True), Drain("node1", False), AskStatus(), AskStatus(all=True)),
-    *(AskWhy("first"), AskLog("first", 1, 1), AskEvents(3, "first")),
+    *(AskWhy("first"), AskLog("first", 1, 1), AskEvents(3, "first"), AskJob("a"), AskJobs("queued", True)),
 ]
 FROM_RANK = [Join(0), Compute(1, 0, 0), Computed(0, 1), ChunkRequest(2, 0, 50_000, 100_000), Transferred(0)]
 FROM_WORKER = [
@@ -91,4 +92,4 @@ OTHERS: list[tuple[Any, list[Any]]] = [
     (ManagerAnswer, [ManagerAnswer(notes=("a: queued",))]),
     (ps.FromServer, [ps.JoinAnswer(["127.0.0.1:1"], True, 0), ps.Norms(["1.0"]), ps.Failed("because")]),
 ]
-SAID = [(FromClient, FROM_CLIENT), (FromRank, FROM_RANK), (ps.FromWorker, FROM_WORKER), *OTHERS]
+SAID = [(FromRank, FROM_RANK), (ps.FromWorker, FROM_WORKER), *OTHERS]

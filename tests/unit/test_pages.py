@@ -180,13 +180,19 @@ def test_two_jobs_share_two_machines_as_the_guide_says(tmp_path: Path) -> None:
             remove(lab)
     if os.geteuid() or not shutil.which("tc"):
         return  # what is simulated has run
-    _, jobs, third, drained = printed[-4:]
+    _, jobs, third, drained, by_http = printed[-5:]
     assert re.search(r"^\[0\] step 30: loss ", jobs, re.MULTILINE)
     assert re.search(r"^ train +finished +40/40 .* finished, ", jobs, re.MULTILINE)
     assert re.search(r"^ replay .* node0:0, node1:0 ", jobs, re.MULTILINE)
     assert third.startswith("large: waits for 2 GPUs with 12 GB of memory each; 0 have it, ")
     assert "  large: placed on node0, node1, attempt 1\n" in third
     assert "drained: node1" in drained
+    notes = [json.loads(line)["notes"] for line in by_http.splitlines()[:3]]
+    assert [note.partition(": ")[0] for (note,) in notes] == ["fourth"] * 3
+    assert (notes[0], notes[2]) == (["fourth: queued"], ["fourth: cancelled"])
+    assert '"text":"begins\\n"' in by_http
+    assert "event: end\ndata: {" in by_http
+    assert "# TYPE hocket_gpus_used gauge\n" in by_http
     assert (tmp_path / "shared" / "jobs" / "1" / "model.pt").exists()
 
 

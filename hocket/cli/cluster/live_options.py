@@ -20,7 +20,11 @@ if TYPE_CHECKING:
 
 _Page = Annotated[
     str,
-    option(panel=MANAGER, metavar="HOST:PORT", help="Where browsers find the cluster's page; off: nowhere."),
+    option(
+        panel=MANAGER,
+        metavar="HOST:PORT",
+        help="Where browsers find the page, from other machines with the token; off: nowhere.",
+    ),
 ]
 
 

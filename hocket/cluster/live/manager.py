@@ -108,7 +108,7 @@ class Manager:
         self._server = ManagerServer(
             credentials.served,
             self._gatekeeper,
-            HttpService(api_application(self._backend)),
+            HttpService(api_application(self._backend), self._strangers),
             self._strangers,
             most_ranks,
         )

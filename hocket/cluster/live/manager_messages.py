@@ -1,4 +1,4 @@
-"""Messages between commands and a cluster's manager, once they have proved that they know its token."""
+"""Messages between a cluster's manager and its clients, who know its token."""
 
 from __future__ import annotations
 
@@ -14,51 +14,51 @@ MOST_BYTES = 64 << 20
 """The most bytes of a command's request, and of its answer."""
 
 
-class Submit(msgspec.Struct, frozen=True, tag=True):
+class Submit(msgspec.Struct, frozen=True):
     """Run these jobs. One that is known by its id already is not run again."""
 
     jobs: tuple[LiveJob, ...]
 
 
-class Cancel(msgspec.Struct, frozen=True, tag=True):
+class Cancel(msgspec.Struct, frozen=True):
     """End a job, wherever it is."""
 
     job: str
 
 
-class Drain(msgspec.Struct, frozen=True, tag=True):
+class Drain(msgspec.Struct, frozen=True):
     """Place nobody on a node any more; ``on`` False: place there again."""
 
     node: str
     on: bool = True
 
 
-class AskStatus(msgspec.Struct, frozen=True, tag=True):
+class AskStatus(msgspec.Struct, frozen=True):
     """A request for the state of all nodes and jobs; ``all``: of those that were over long ago, too."""
 
     all: bool = False
 
 
-class AskJobs(msgspec.Struct, frozen=True, tag=True):
+class AskJobs(msgspec.Struct, frozen=True):
     """A request for the jobs, of one state if given; ``all``: those that were over long ago, too."""
 
     state: JobState | None = None
     all: bool = False
 
 
-class AskJob(msgspec.Struct, frozen=True, tag=True):
+class AskJob(msgspec.Struct, frozen=True):
     """A request for one job."""
 
     job: str
 
 
-class AskWhy(msgspec.Struct, frozen=True, tag=True):
+class AskWhy(msgspec.Struct, frozen=True):
     """A request for the reason why a job is as it is."""
 
     job: str
 
 
-class AskLog(msgspec.Struct, frozen=True, tag=True):
+class AskLog(msgspec.Struct, frozen=True):
     """A request for a part of what a rank printed, in the last attempt where none is named.
 
     ``moved``, ``offset``: the place where the part begins, as the part before says.
@@ -76,7 +76,7 @@ class AskLog(msgspec.Struct, frozen=True, tag=True):
         return LogPosition(self.moved, self.offset)
 
 
-class AskEvents(msgspec.Struct, frozen=True, tag=True):
+class AskEvents(msgspec.Struct, frozen=True):
     """A request for the events behind that of a number, of one job if given."""
 
     after: Annotated[int, msgspec.Meta(ge=0, le=2**62)] = 0

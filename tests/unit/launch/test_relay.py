@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -116,11 +117,9 @@ def test_a_relay_submits_nothing(tmp_path: Path, own: str) -> None:
         client.write(f"GET /v1/jobs {said}".encode())
         assert client.read(1 << 16).startswith(b"HTTP/1.1 200 ")
         relay.say(OWN[own](relay, Submit((noting("theirs", tmp_path),))))
-        try:
+        with contextlib.suppress(ConnectionError, ssl.SSLError):
             while client.read(1 << 16):
                 pass
-        except OSError as error:
-            assert not isinstance(error, TimeoutError)
         client.close()
         assert cluster.status().jobs == ()
         assert SECRET.encode() not in relay.heard

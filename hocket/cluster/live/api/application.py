@@ -8,32 +8,32 @@ from __future__ import annotations
 import asyncio
 import gzip
 import hmac
+import logging
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 from typing import cast
 
 import msgspec
 from aiohttp import web
+from aiohttp.typedefs import Middleware
 
 from hocket.cluster.live.api.followers import follow_events, follow_log
 from hocket.cluster.live.api.http_visit import HttpVisit
 from hocket.cluster.live.api.openapi import description
 from hocket.cluster.live.api.operations import (
-    FOLLOW_EVENTS,
-    FOLLOW_LOG,
     OPERATIONS,
     STATUS,
     SUBMIT,
     Operation,
     message_of,
 )
-from hocket.cluster.live.manager_messages import MOST_BYTES, FromClient, ManagerAnswer
+from hocket.cluster.live.manager_messages import MOST_BYTES, AskEvents, AskLog, FromClient, ManagerAnswer
 from hocket.errors import HocketError, UnknownNameError, one_line
 
 IDLE_S = 20.0
 _BODY_S = 60.0
 _LINGER_S = 2.0
-_SAFE = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
+_SAFE = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "Server": "Hocket"}
 
 Serve = Callable[[FromClient], Awaitable[ManagerAnswer]]
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -65,10 +65,8 @@ def api_application(backend: Backend, page: bytes | None = None) -> web.Applicat
         return _json(described)
 
     async def metrics(_: web.Request) -> web.Response:
-        return web.Response(
-            body=backend.metrics().encode(),
-            headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"},
-        )
+        kind = "text/plain; version=0.0.4; charset=utf-8"
+        return web.Response(body=backend.metrics().encode(), headers={**_SAFE, "Content-Type": kind})
 
     application.router.add_get("/openapi.json", openapi)
     application.router.add_get("/metrics", metrics)
@@ -88,13 +86,13 @@ def page_application(backend: Backend, page: bytes, names: Collection[str]) -> w
         response.force_close()
         return response
 
-    application = web.Application(middlewares=[_answering(backend), named])
+    application = web.Application(middlewares=[named, _answering(backend)])
     application.router.add_get("/", _page_handler(page))
     application.router.add_get(STATUS.path, _handler(STATUS, backend))
     return application
 
 
-def _answering(backend: Backend) -> Callable[[web.Request, _Handler], Awaitable[web.StreamResponse]]:
+def _answering(backend: Backend) -> Middleware:
     """The middleware that answers in JSON whatever there is to say."""
 
     @web.middleware
@@ -117,10 +115,10 @@ def _answering(backend: Backend) -> Callable[[web.Request, _Handler], Awaitable[
             backend.refuse(f"{request.method} {request.path} failed: {type(error).__name__}: {error}")
             return _refused(500, f"the manager failed at it: {type(error).__name__}; its log says more")
 
-    return cast("Callable[[web.Request, _Handler], Awaitable[web.StreamResponse]]", answer)
+    return answer
 
 
-def _known(backend: Backend) -> Callable[[web.Request, _Handler], Awaitable[web.StreamResponse]]:
+def _known(backend: Backend) -> Middleware:
     """The middleware that lets nobody in who does not know the token."""
     expected = f"Bearer {backend.token}".encode()
 
@@ -144,7 +142,7 @@ def _known(backend: Backend) -> Callable[[web.Request, _Handler], Awaitable[web.
             return _refused(503, visit.full, {"Retry-After": "1"})
         return await handler(request)
 
-    return cast("Callable[[web.Request, _Handler], Awaitable[web.StreamResponse]]", known)
+    return known
 
 
 def _handler(operation: Operation, backend: Backend) -> _Handler:
@@ -152,9 +150,9 @@ def _handler(operation: Operation, backend: Backend) -> _Handler:
 
     async def handle(request: web.Request) -> web.StreamResponse:
         message = await _message(operation, request)
-        if operation is FOLLOW_LOG:
+        if operation.follows and isinstance(message, AskLog):
             return await follow_log(request, backend.serve, message)
-        if operation is FOLLOW_EVENTS:
+        if operation.follows and isinstance(message, AskEvents):
             return await follow_events(request, backend.serve, message)
         return _json(msgspec.json.encode(await backend.serve(message)))
 
@@ -196,13 +194,33 @@ def _refused(status: int, why: str, headers: dict[str, str] | None = None) -> we
     return response
 
 
-class HttpService:
-    """An application that is served: :meth:`protocol` for each connection, once it has begun."""
+class _Told(logging.Handler):
+    """A log of aiohttp's, of which one is told a line a message, however much there is to each."""
 
-    def __init__(self, application: web.Application) -> None:
+    def __init__(self, tell: Callable[[str], None]) -> None:
+        super().__init__()
+        self._tell = tell
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Tell it."""
+        error = record.exc_info[1] if record.exc_info else None
+        kind = "" if error is None else f": {type(error).__name__}"
+        self._tell(f"{record.getMessage()}{kind}")
+
+
+class HttpService:
+    """An application that is served: :meth:`protocol` for each connection, once it has begun.
+
+    ``note`` is told what went wrong below the application: of requests that are no HTTP.
+    """
+
+    def __init__(self, application: web.Application, note: Callable[[str], None]) -> None:
+        logger = logging.Logger("hocket.http")  # nobody's child: strangers fill no log of this process
+        logger.addHandler(_Told(note))
         self._runner = web.AppRunner(
             application,
             access_log=None,
+            logger=logger,
             handle_signals=False,
             handler_cancellation=True,
             keepalive_timeout=IDLE_S,

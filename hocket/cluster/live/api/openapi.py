@@ -62,9 +62,8 @@ def description() -> dict[str, Any]:
 
 
 def _operation(operation: Operation, schemas: dict[str, Any]) -> dict[str, Any]:
-    fields = schemas[operation.message.__name__]["properties"]
+    given = schemas[operation.message.__name__]["properties"]
     in_path = operation.in_path
-    given = {name: schema for name, schema in fields.items() if name != "type"}
     in_query = [] if operation.method == "POST" else [name for name in given if name not in in_path]
     found: dict[str, Any] = {
         "operationId": operation.name,
@@ -130,9 +129,8 @@ def _refusals() -> dict[str, Any]:
 
 
 def _plain(name: str, summary: str, kind: str) -> dict[str, Any]:
-    served = {"description": summary, "content": {kind: {"schema": {"type": "string"}}}}
-    if kind == "application/json":
-        served["content"][kind]["schema"]["type"] = "object"
+    type_ = "object" if kind == "application/json" else "string"
+    served = {"description": summary, "content": {kind: {"schema": {"type": type_}}}}
     return {"operationId": name, "summary": summary, "responses": {"200": served, **_refusals()}}
 
 

@@ -28,7 +28,7 @@ from hocket.cluster.live.manager_messages import (
     Submit,
 )
 from hocket.cluster.live.runnable_jobs import decode_live_jobs
-from hocket.errors import HocketError
+from hocket.errors import HocketError, UnknownNameError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,25 +128,27 @@ _CALLED = (
         summary="Place no job on a node any more; on false: place jobs there again.",
     ),
 )
-FOLLOW_LOG = Operation(
-    name="follow_log",
-    method="GET",
-    path="/v1/jobs/{job}/log/follow",
-    message=AskLog,
-    answers="log",
-    summary="What a rank prints, as it comes, through all attempts unless one is given; ends with the job.",
-    follows=True,
+_FOLLOWED = (
+    Operation(
+        name="follow_log",
+        method="GET",
+        path="/v1/jobs/{job}/log/follow",
+        message=AskLog,
+        answers="log",
+        summary="What a rank prints, as it comes, in all attempts unless one is given, to the job's end.",
+        follows=True,
+    ),
+    Operation(
+        name="follow_events",
+        method="GET",
+        path="/v1/events/follow",
+        message=AskEvents,
+        answers="events",
+        summary="What happens, as it does, after the event of that number, or of Last-Event-ID.",
+        follows=True,
+    ),
 )
-FOLLOW_EVENTS = Operation(
-    name="follow_events",
-    method="GET",
-    path="/v1/events/follow",
-    message=AskEvents,
-    answers="events",
-    summary="What happens, as it does, after the event of that number or of Last-Event-ID; it does not end.",
-    follows=True,
-)
-OPERATIONS = (*_CALLED, FOLLOW_LOG, FOLLOW_EVENTS)
+OPERATIONS = (*_CALLED, *_FOLLOWED)
 
 _OF_MESSAGE = {operation.message: operation for operation in _CALLED}
 
@@ -164,7 +166,6 @@ def call_of(message: FromClient) -> Call:
     """The request that stands for a message."""
     operation = _OF_MESSAGE[type(message)]
     fields = msgspec.to_builtins(message)
-    del fields["type"]
     target = operation.path.format_map({name: _in_path(fields.pop(name)) for name in operation.in_path})
     if operation.method == "POST":
         if isinstance(message, Submit):
@@ -179,7 +180,10 @@ def message_of(
 ) -> FromClient:
     """The message that a request stands for; HocketError, in a line, where it is none."""
     if operation is SUBMIT:
-        return Submit(decode_live_jobs(body, "the request"))
+        try:
+            return Submit(decode_live_jobs(body, "the request"))
+        except UnknownNameError as error:  # of a field, not of what there is
+            raise HocketError(str(error)) from None
     given: dict[str, Any] = {**query}
     if body:
         given = _document(body)

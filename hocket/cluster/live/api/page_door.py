@@ -37,14 +37,14 @@ def page_door(host: str, port: int, page: bytes, backend: Backend) -> PageDoor:
     address, bound = listener.getsockname()[:2]
     if ipaddress.ip_address(address).is_loopback:
         names = {f"{name}:{bound}" for name in (_written(host), "127.0.0.1", "localhost")}
-        service = HttpService(page_application(backend, page, names))
+        service = HttpService(page_application(backend, page, names), backend.refuse)
         return PageDoor(
             listener=listener, service=service, url=f"http://{_written(host)}:{bound}/", is_open=False
         )
     name = socket.gethostname() if ipaddress.ip_address(address).is_unspecified else _written(host)
     return PageDoor(
         listener=listener,
-        service=HttpService(api_application(backend, page)),
+        service=HttpService(api_application(backend, page), backend.refuse),
         url=f"https://{name}:{bound}/",
         is_open=True,
     )

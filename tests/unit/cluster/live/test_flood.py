@@ -31,9 +31,7 @@ def seconds_of(ask: Callable[[], object]) -> float:
 
 @pytest.mark.slow
 @pytest.mark.timeout(500)
-def test_strangers_do_not_make_friends_wait(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_strangers_do_not_make_friends_wait(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     jobs = [live_job(f"late-{k}", arrival_s=1e6) for k in range(100)]
     with running(tmp_path, jobs, until_idle=False) as cluster:
         address = cluster.manager.address
@@ -41,7 +39,13 @@ def test_strangers_do_not_make_friends_wait(
         line = ManagerLine(contact)
         line.ask(AskStatus())
         before_bytes = resident_bytes()
-        command = [sys.executable, "-m", "tests.http_strangers", *map(str, split_address(address)), str(REQUESTS)]
+        command = [
+            sys.executable,
+            "-m",
+            "tests.http_strangers",
+            *map(str, split_address(address)),
+            str(REQUESTS),
+        ]
         begin_s = time.monotonic()
         strangers = subprocess.Popen(command, cwd=ROOT)
         kept_s, new_s = [], []

@@ -39,6 +39,7 @@ def test_they_are_kept_and_nobody_else_can_read_them(state: Path) -> None:
     assert first.served.fingerprint == first.fingerprint
     assert second.text == first.text
     assert {path.name: path.stat().st_mode & 0o777 for path in state.iterdir()} == {
+        "certificate.pem": 0o600,
         "key.pem": 0o600,
         "token": 0o600,
     }

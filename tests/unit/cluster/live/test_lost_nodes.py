@@ -16,6 +16,7 @@ from hocket.cluster.live.manager_messages import Cancel, Submit
 from hocket.cluster.live.nodes import AbsentError, LocalNode
 from hocket.errors import HocketError
 from hocket.launch.gate import CHECKPOINT_VARIABLE, GIVEN_UP
+from tests.unit.cli.test_commands import GOLDEN
 from tests.unit.cluster.live.clusters import LIMIT_S, Running, live_job, running
 from tests.unit.cluster.live.test_inherited import AsALab
 from tests.unit.cluster.live.test_manager import events, noting, rank_of
@@ -158,11 +159,12 @@ def test_replayed_jobs_go_on_where_disks_are_apart(tmp_path: Path) -> None:
 
 def test_files_that_a_node_does_not_have_are_not_replayed(tmp_path: Path) -> None:
     nodes = [Far(tmp_path, k, own=tmp_path / f"disk{k}") for k in range(2)]
+    step, plan = (str(GOLDEN / f"branches.{kind}.json") for kind in ("step", "ddp.plan"))
     with (
         running(tmp_path, nodes=nodes, until_idle=False) as cluster,
         pytest.raises(HocketError, match="'a' replays files of this machine, and node0 has others"),
     ):
-        cluster.ask(Submit((live_job("a", step="step.json", plan="plan.json"),)))
+        cluster.ask(Submit((live_job("a", step=step, plan=plan),)))
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0", "::1"])
