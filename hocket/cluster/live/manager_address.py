@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import msgspec
 
-from hocket.cluster.live.api.operations import Call, call_of
+from hocket.cluster.live.api.operations import HttpCall, call_of
 from hocket.cluster.live.kept_credentials import CERTIFICATE
 from hocket.cluster.live.manager_messages import MOST_BYTES, FromClient, ManagerAnswer
 from hocket.document import convert_document, read_document
@@ -41,9 +41,11 @@ def leave_contact(folder: Path, contact: Contact) -> None:
     """Leave the contact in ``folder`` for commands on this machine, and for curl in ``curl.conf``."""
     _leave(folder / "contact.json", msgspec.json.encode(contact))
     certificate = str((folder / CERTIFICATE).resolve()).translate({ord("\\"): r"\\", ord('"'): r"\""})
+    host, _, port = contact.address.rpartition(":")
+    address = f"[{host}]:{port}" if ":" in host else contact.address
     options = [
         f'cacert = "{certificate}"',
-        f'connect-to = "{NAME}:443:{contact.address}"',
+        f'connect-to = "{NAME}:443:{address}"',
         f'header = "Authorization: Bearer {contact.token}"',
     ]
     _leave(folder / CURL_OPTIONS, "".join(f"{option}\n" for option in options).encode())
@@ -123,7 +125,7 @@ class ManagerLine:
             raise HocketError(answer.refused)
         return answer
 
-    def _exchange(self, call: Call) -> ManagerAnswer:
+    def _exchange(self, call: HttpCall) -> ManagerAnswer:
         fresh = self._connection is None or self._connection.sock is None
         if self._connection is None or self._connection.sock is None:
             self._connection = self._connected()

@@ -202,7 +202,6 @@ class ManagerServer:
             try:
                 await found.until_ended()
             finally:
-                self._clients.leave()
                 await found.finish()
             return
         guest, stream = found

@@ -109,7 +109,7 @@ def _answering(backend: Backend) -> Middleware:
             return _refused(error.status, f"{request.method} {one_line(request.path)}: {error.reason}")
         except TimeoutError:
             return _refused(408, f"the body did not come within {_BODY_S:g} s")
-        except OSError:
+        except ConnectionError:
             raise  # it has gone
         except Exception as error:  # a client is told, and so is the log: the others are served
             backend.refuse(f"{request.method} {request.path} failed: {type(error).__name__}: {error}")
@@ -182,7 +182,8 @@ def _page_handler(page: bytes) -> _Handler:
 
 
 def _json(data: bytes, status: int = 200) -> web.Response:
-    return web.Response(body=data, status=status, headers={**_SAFE, "Content-Type": "application/json"})
+    headers = {**_SAFE, "Content-Type": "application/json"}
+    return web.Response(body=data + b"\n", status=status, headers=headers)
 
 
 def _refused(status: int, why: str, headers: dict[str, str] | None = None) -> web.Response:
@@ -194,7 +195,7 @@ def _refused(status: int, why: str, headers: dict[str, str] | None = None) -> we
     return response
 
 
-class _Told(logging.Handler):
+class _NotedLog(logging.Handler):
     """A log of aiohttp's, of which one is told a line a message, however much there is to each."""
 
     def __init__(self, tell: Callable[[str], None]) -> None:
@@ -216,7 +217,7 @@ class HttpService:
 
     def __init__(self, application: web.Application, note: Callable[[str], None]) -> None:
         logger = logging.Logger("hocket.http")  # nobody's child: strangers fill no log of this process
-        logger.addHandler(_Told(note))
+        logger.addHandler(_NotedLog(note))
         self._runner = web.AppRunner(
             application,
             access_log=None,

@@ -71,7 +71,7 @@ async def follow_log(request: web.Request, ask: Ask, message: AskLog) -> web.Str
 
 
 async def follow_events(request: web.Request, ask: Ask, message: AskEvents) -> web.StreamResponse:
-    """What happens as events ``event``, each with its number; a client that comes again goes on behind it."""
+    """Events as they happen, each with its number; a client that comes again goes on behind its last."""
     last = request.headers.get("Last-Event-ID", "")
     after = int(last) if last.isdecimal() and len(last) < 19 else message.after
     stream = _EventStream(request)

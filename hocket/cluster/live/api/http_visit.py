@@ -36,6 +36,7 @@ class HttpVisit(asyncio.Transport):
         self._may_read = asyncio.Event()
         self._may_read.set()
         self._known, self._ended = asyncio.Event(), asyncio.Event()
+        self._finished = False
         self._reading: asyncio.Task[None] | None = None
         self._draining: asyncio.Task[None] | None = None
         self._last_call: asyncio.TimerHandle | None = None
@@ -49,7 +50,7 @@ class HttpVisit(asyncio.Transport):
     def admit(self) -> bool:
         """Let the client stay, who has said the token; False where there is no place."""
         if not self._known.is_set():
-            if not self._places.take():
+            if self._finished or not self._places.take():
                 return False
             self._known.set()
         return True
@@ -146,8 +147,11 @@ class HttpVisit(asyncio.Transport):
         self._end()
 
     async def finish(self) -> None:
-        """End what is left of it."""
+        """End what is left of it, and give its place back."""
         self.abort()
+        if self._known.is_set() and not self._finished:
+            self._places.leave()
+        self._finished = True
         if self._last_call is not None:
             self._last_call.cancel()
         tasks = [task for task in (self._reading, self._draining) if task is not None]

@@ -154,7 +154,7 @@ _OF_MESSAGE = {operation.message: operation for operation in _CALLED}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Call:
+class HttpCall:
     """A request as it travels: ``target``: path and query, ``body``: JSON, None for none."""
 
     method: str
@@ -162,7 +162,7 @@ class Call:
     body: bytes | None
 
 
-def call_of(message: FromClient) -> Call:
+def call_of(message: FromClient) -> HttpCall:
     """The request that stands for a message."""
     operation = _OF_MESSAGE[type(message)]
     fields = msgspec.to_builtins(message)
@@ -170,9 +170,9 @@ def call_of(message: FromClient) -> Call:
     if operation.method == "POST":
         if isinstance(message, Submit):
             fields = {"format": JOBS_FORMAT, "jobs": [_row(job) for job in fields["jobs"]]}
-        return Call(method="POST", target=target, body=msgspec.json.encode(fields))
+        return HttpCall(method="POST", target=target, body=msgspec.json.encode(fields))
     given = {name: _in_query(value) for name, value in fields.items() if value is not None}
-    return Call(method="GET", target=f"{target}?{urlencode(given)}" if given else target, body=None)
+    return HttpCall(method="GET", target=f"{target}?{urlencode(given)}" if given else target, body=None)
 
 
 def message_of(

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 import jsonschema
 import msgspec
@@ -20,6 +24,7 @@ from hocket.cluster.live.api import operations
 from hocket.cluster.live.api.openapi import description
 from hocket.cluster.live.api.operations import OPERATIONS, call_of, message_of
 from hocket.cluster.live.kept_credentials import kept_credentials
+from hocket.cluster.live.manager_address import Contact, ManagerLine, leave_contact
 from hocket.cluster.live.manager_messages import (
     AskEvents,
     AskJob,
@@ -33,7 +38,8 @@ from hocket.cluster.live.manager_messages import (
     Submit,
 )
 from hocket.errors import HocketError
-from hocket.launch.job import split_address
+from hocket.launch.credentials import new_credentials
+from tests.tokens import CREDENTIALS, TOKEN
 from tests.unit.cluster.live.clusters import LIMIT_S, Running, live_job, running
 from tests.unit.cluster.live.http_calls import AUTHORIZED, call, connected, pinned
 from tests.unit.cluster.live.test_manager import events, noting
@@ -294,8 +300,6 @@ MESSAGES = st.one_of(
 
 @given(message=MESSAGES)
 def test_every_message_is_a_request_and_comes_back(message: FromClient) -> None:
-    from urllib.parse import parse_qsl, unquote, urlsplit
-
     sent = call_of(message)
     operation = operations._OF_MESSAGE[type(message)]
     path, query = urlsplit(sent.target).path, urlsplit(sent.target).query
@@ -319,9 +323,6 @@ def test_jobs_of_any_name_are_found(cluster: Running, name: str) -> None:
 
 
 def test_a_connection_that_was_idle_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from hocket.cluster.live.manager_address import Contact, ManagerLine
-    from tests.tokens import TOKEN
-
     monkeypatch.setattr("hocket.cluster.live.api.application.IDLE_S", 0.2)
     with running(tmp_path, until_idle=False) as cluster:
         line = ManagerLine(Contact(address=cluster.manager.address, token=TOKEN))
@@ -332,5 +333,45 @@ def test_a_connection_that_was_idle_is_made_anew(tmp_path: Path, monkeypatch: py
             time.sleep(0.05)
         assert line.ask(AskStatus()).status is not None
         line.close()
-    assert split_address(cluster.manager.address)[1]
     assert not [what for _, _, what in events(tmp_path) if "was refused" in what]
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+def test_curl_finds_the_manager_by_the_file_that_is_left_for_it(cluster: Running, tmp_path: Path) -> None:
+    folder = tmp_path / 'a "folder"'
+    folder.mkdir()
+    (folder / "certificate.pem").write_bytes(CREDENTIALS.served.certificate)
+    contact = Contact(address=cluster.manager.address, token=CREDENTIALS.without_key.text)
+    leave_contact(folder, contact)
+    assert (folder / "curl.conf").stat().st_mode & 0o777 == 0o600
+    command = ["curl", "-sS", "-K", folder / "curl.conf", "https://hocket/v1/jobs"]
+    assert subprocess.run(command, capture_output=True, timeout=60).stdout == b'{"jobs":[]}\n'
+    (folder / "certificate.pem").write_bytes(new_credentials().served.certificate)
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (ran.returncode, ran.stdout) == (60, "")  # it says nothing to whoever has another certificate
+
+
+WITHOUT = """import sys
+sys.modules["aiohttp"] = None
+from hocket.cli.main import main
+main()"""
+
+
+def test_a_manager_without_aiohttp_says_what_to_install_and_commands_do_without(
+    cluster: Running, tmp_path: Path
+) -> None:
+    def hocket(*arguments: str) -> subprocess.CompletedProcess[str]:
+        told = {"HOCKET_CLUSTER": cluster.manager.address, "HOCKET_CLUSTER_TOKEN": TOKEN}
+        command = [sys.executable, "-c", WITHOUT, "cluster", *arguments]
+        return subprocess.run(
+            command, capture_output=True, text=True, timeout=120, env={**os.environ, **told}, cwd=ROOT
+        )
+
+    asked = hocket("status", "--json")
+    assert (asked.returncode, json.loads(asked.stdout)["jobs"]) == (0, [])
+    state = str(tmp_path / "another")
+    refused = hocket("serve", "--state", state, "--placement", "ls", "--policy", "srsf-1")
+    assert refused.returncode == 2
+    assert refused.stderr.splitlines()[-1] == (
+        "hocket: aiohttp is not installed; pip install '.[cluster]' in a clone of Hocket"
+    )

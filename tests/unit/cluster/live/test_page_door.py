@@ -50,7 +50,7 @@ def answer(served: ServedPage, path: str, method: str = "GET", **headers: str) -
 def test_on_this_machine_it_gives_the_page_and_the_status(served: ServedPage) -> None:
     assert served.url == f"http://{address(served)}/"
     assert answer(served, "/") == (200, PAGE)
-    assert answer(served, "/v1/status") == (200, b"{}")
+    assert answer(served, "/v1/status") == (200, b"{}\n")
     port = address(served).partition(":")[2]
     assert answer(served, "/", Host=f"localhost:{port}")[0] == 200
 
