@@ -77,7 +77,7 @@ USUAL: dict[str, str] = {"allreduce": "ddp", "ps": "fifo", "fsdp": "fsdp"}
 """The policy of each architecture that others are compared with: DDP's buckets, parameters in file order, and
 FSDP2's default."""
 
-UNDER_MEMORY = ("simplefsdp",)
+UNDER_MEMORY = ("fsdp-ibatch", "simplefsdp")
 """Fully sharded policies of the tuner's that keep to a limit of memory: a simulation says what they need."""
 
 BEST_BUCKETS = "ddp-best"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from hocket.graph import MemoryMoment, MemoryNeed, StepGraph, StepMemory
@@ -14,9 +15,36 @@ def sharded_need(graph: StepGraph, schedule: UnitSchedule, shards: int) -> Memor
     The fullest moment of a pass and the most that is held in it count as one, which is at most too much.
     Where the step's memory is not known, parameters and gradients alone count.
     """
+    return need_of_held(graph, schedule.most_held(), shards)
+
+
+def need_of_held(graph: StepGraph, most_held: Mapping[str, float], shards: int) -> MemoryNeed:
+    """The need of shards, and of the most bytes that are held besides in each pass."""
     memory = known_memory(graph) or _of_parameters(graph)
-    held = {phase: float(size) for phase, size in schedule.most_held().items()}
+    held = {phase: float(size) for phase, size in most_held.items()}
     return memory.needed(workers=shards, sharding="parameters", held={**held, "update": 0.0})
+
+
+def most_within(graph: StepGraph, shards: int, limit_bytes: float) -> dict[str, float]:
+    """The most bytes that may be held in each pass, besides shards, for a need within the limit; inf without.
+
+    -1 in a pass whose need is beyond the limit with nothing held.
+    """
+    memory = known_memory(graph) or _of_parameters(graph)
+    found = {}
+    for phase in ("forward", "backward"):
+        moments = tuple(moment for moment in memory.moments if moment.phase == phase)
+        if not moments or limit_bytes == float("inf"):
+            found[phase] = float("inf")
+            continue
+        alone = replace(memory, moments=moments)
+        least, most = -1, 1 << 62
+        while most - least > 1:
+            middle = (least + most) // 2
+            need = alone.needed(workers=shards, sharding="parameters", held={phase: float(middle)})
+            least, most = (middle, most) if need.total_bytes <= limit_bytes else (least, middle)
+        found[phase] = float(least)
+    return found
 
 
 def unheld_bytes(graph: StepGraph, shards: int) -> float:

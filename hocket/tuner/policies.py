@@ -119,9 +119,9 @@ def plan(
     policy
         The policy's name. For parameter servers: fifo, random, reverse, default, layerwise, poseidon, tic,
         tac, ibatch-greedy, ibatch, p3. For AllReduce: wfbp, ddp, horovod, caramel, bytescheduler, ddp-best.
-        Fully sharded: fsdp, fsdp-zero2, fsdp-tic, fsdp-tac, simplefsdp. For each: search, and exact, which
-        takes steps of up to 200 operations and 40 parameters and needs OR-tools (the extra optimal); fully
-        sharded it takes steps of few blocks and needs nothing.
+        Fully sharded: fsdp, fsdp-zero2, fsdp-tic, fsdp-tac, fsdp-ibatch, simplefsdp. For each: search, and
+        exact, which takes steps of up to 200 operations and 40 parameters and needs OR-tools (the extra
+        optimal); fully sharded it takes steps of few blocks and needs nothing.
     architecture
         "ps", "allreduce" or "fsdp"; None: the policy's own, for ``exact`` and ``search`` AllReduce unless
         the network or ``barrier`` is one of servers.
@@ -262,6 +262,7 @@ def _sharded_plan(
     graph: StepGraph, network: Network, policy: str, exchange: Exchange, *, seed: int, budget_s: float
 ) -> PlannedPolicy:
     """A fully sharded plan by a planner that judges by simulation."""
+    from hocket.planner.sharded.block_chain import is_chain
     from hocket.tuner.sharded_plans import ShardedPlanners
 
     limit = float("inf") if exchange.memory_bytes is None else exchange.memory_bytes
@@ -270,6 +271,8 @@ def _sharded_plan(
         made = getattr(planners, policy.replace("fsdp-", ""))()
         return PlannedPolicy(plan=for_workers(made.plan, network), evaluations=made.evaluations)
     plans = [plan_by_policy(graph, network, name) for name in policies_of("fsdp")]
+    if is_chain(graph):
+        plans.append(planners.ibatch().plan)
     if policy == "exact":
         made = planners.exact(plans, budget_s=budget_s)
     else:

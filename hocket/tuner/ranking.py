@@ -20,6 +20,7 @@ from hocket.notebook import ObjectSummary, Summarized, data_frame
 from hocket.planner import Architecture, Barrier, policies_of
 from hocket.planner import plan as plan_by_policy
 from hocket.planner.named_planners import BEST_BUCKETS, POLICIES, USUAL
+from hocket.planner.sharded.block_chain import is_chain
 from hocket.sim import check_iterations, simulate
 from hocket.text import counted, duration_text
 from hocket.tuner.best_buckets import best_buckets
@@ -206,6 +207,8 @@ def tune(
         graph = clipped_for(graph, architecture)
     is_exact = can_be_exact(graph, network, architecture, barrier, clip)
     left_out = {"search"} if is_exact else {"search", "exact"}
+    if architecture == "fsdp" and not is_chain(graph):
+        left_out.add("fsdp-ibatch")
     names = [name for name in policy_names(architecture) if name not in left_out]
     planned: dict[str, PlannedPolicy] = {}
     for name in names:

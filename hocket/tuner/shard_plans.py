@@ -1,75 +1,76 @@
-"""Plans that fully sharded training chooses from by simulation: units that are blocks or batches of them."""
+"""Plans that fully sharded training chooses by simulation, under a limit of memory of its own."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import msgspec
 
-from hocket.graph import Plan, StepGraph
+from hocket.graph import Plan, StepGraph, check_plan
 from hocket.network import Network
-from hocket.sim import simulate
+from hocket.planner.sharded.block_chain import is_chain
+from hocket.planner.sharded.pieces import Pieces, UnitChoice
+from hocket.planner.sharded.unit_baselines import a_unit_a_block
+from hocket.planner.sharded.unit_search import Cost
+from hocket.sim.sharded_evaluator import ShardedEvaluator
+from hocket.sim.sharded_memory import need_of_held
+from hocket.tuner.sharded_plans import ShardedPlanners
 
 MOST_HELD = 2.0
-"""Times the full parameters that torch's own plan holds at once, which a plan may hold."""
+"""Times what torch's own plan holds at once beside shards, which a plan may hold."""
 _MOST_AHEAD = 3
-_BATCHES = (1, 2, 3, 4, 6)
-_ITERATIONS = 3
+_BUDGET_S = 2.0
 _ALIKE = 1.01
-
-Units = tuple[tuple[str, ...], ...]
 
 
 def best_plans(graph: StepGraph, network: Network, own: Plan) -> tuple[Plan, Plan]:
     """The plan that is fastest in simulation of those with the units of ``own``, and of all.
 
-    The first unit of ``own`` is the root's and stays as it is; of the others consecutive ones are batched.
-    All are freed after their forward pass as those of ``own`` are, and hold at most :data:`MOST_HELD` times
-    the full parameters. Of plans that are alike to 1% the one with smaller units, and fewer ahead, is taken.
+    The units of ``own`` are the pieces that others are made of, and the one that it keeps after its forward
+    pass is the root's. The limit of memory is what a step needs that holds :data:`MOST_HELD` times what
+    ``own`` does. Of plans that are alike to 1% the one with these units, and fewer ahead, is taken.
 
     Raises
     ------
     HocketError
         When the step cannot be simulated.
     """
+    check_plan(own, graph)
     step = graph.typical()
-    size = dict(zip(graph.parameter_names, graph.parameter_bytes.tolist(), strict=True))
-    most = MOST_HELD * _held_bytes(_planned(own, own.units, 1), size)
-    best: dict[bool, tuple[float, Plan]] = {}
-    for units in dict.fromkeys(_batched(own.units, batch) for batch in _BATCHES):
-        for ahead in range(1, _MOST_AHEAD + 1):
-            plan = _planned(own, units, ahead)
-            first = units == own.units and ahead == 1
-            if not first and _held_bytes(plan, size) > most:
-                continue
-            seconds = simulate(step, plan, network, iterations=_ITERATIONS).row.iteration_s
-            for same in {False, units == own.units}:
-                if same not in best or seconds * _ALIKE < best[same][0]:
-                    best[same] = seconds, plan
-    return best[True][1], best[False][1]
-
-
-def _batched(units: Sequence[tuple[str, ...]], batch: int) -> Units:
-    root, *blocks = units
-    batches = [blocks[k : k + batch] for k in range(0, len(blocks), batch)]
-    return (root, *(tuple(name for unit in each for name in unit) for each in batches))
-
-
-def _planned(own: Plan, units: Units, ahead: int) -> Plan:
-    """A plan of these units, each gathered so far ahead in both passes."""
-    last = len(units)
-    return msgspec.structs.replace(
-        own,
-        policy=f"{last} units, {ahead} ahead",
-        units=units,
-        forward_prefetch=tuple(tuple(range(k + 1, min(k + 1 + ahead, last))) for k in range(last)),
-        backward_prefetch=tuple(tuple(range(k - 1, max(k - 1 - ahead, -1), -1)) for k in range(last)),
-        reshard_after_forward=(own.reshard_after_forward[0], *((True,) * (last - 1))),
+    kept = [unit for unit, reshards in zip(own.units, own.reshard_after_forward, strict=True) if not reshards]
+    pieces = Pieces(
+        blocks=tuple(unit for unit in own.units if unit not in kept[:1]), rest=kept[0] if kept else ()
     )
+    planners = ShardedPlanners(step, network, _limit_bytes(step, network, own), pieces)
+    same = [
+        planners.plan(UnitChoice(cuts=a_unit_a_block(pieces), forward=ahead, backward=ahead))
+        for ahead in range(1, _MOST_AHEAD + 1)
+    ]
+    now = same[0] if same[0].units == own.units else own
+    for plan in same[1:] if now is not own else []:
+        if _is_better(planners.cost(plan), planners.cost(now)):
+            now = plan
+    known = [now, planners.ibatch().plan] if is_chain(step, pieces) else [now]
+    best = planners.search(known, seed=0, budget_s=_BUDGET_S).plan
+    best = best if _is_better(planners.cost(best), planners.cost(now)) else now
+    return _named(now, own), _named(best, own)
 
 
-def _held_bytes(plan: Plan, size: dict[str, int]) -> int:
-    """The most bytes of full parameters at once: the root's, a unit's, and those gathered ahead of it."""
-    held = [sum(size.get(name, 0) for name in unit) for unit in plan.units]
-    ahead = plan.forward_prefetch or ((),) * len(held)
-    return held[0] + max(held[k] * (k > 0) + sum(held[t] for t in ahead[k]) for k in range(len(held)))
+def _is_better(one: Cost, other: Cost) -> bool:
+    """Tell whether a cost is less than another by more than what is alike."""
+    return one < (other[0], other[1] / _ALIKE)
+
+
+def _limit_bytes(graph: StepGraph, network: Network, own: Plan) -> float:
+    step = ShardedEvaluator(graph, network).step
+    held = {phase: MOST_HELD * size for phase, size in step.schedule(own).most_held().items()}
+    return need_of_held(step.graph, held, step.groups.shards).total_bytes
+
+
+def _named(plan: Plan, own: Plan) -> Plan:
+    """``plan`` under a name that says what it is."""
+    lists = [*(plan.forward_prefetch or ()), *(plan.backward_prefetch or ())]
+    ahead = max((len(each) for each in lists), default=0)
+    kept = (
+        len(plan.units) - sum(plan.reshard_after_forward) - (len(own.units) - sum(own.reshard_after_forward))
+    )
+    policy = f"{len(plan.units)} units, {ahead} ahead" + (f", {kept} kept" if kept else "")
+    return msgspec.structs.replace(plan, policy=policy)

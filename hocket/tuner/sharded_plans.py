@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import msgspec
@@ -13,12 +13,16 @@ from hocket.errors import HocketError
 from hocket.graph import Plan, StepGraph
 from hocket.graph.result import LEVEL
 from hocket.network import Network
-from hocket.planner.sharded.pieces import Pieces
+from hocket.planner.sharded.block_chain import BlockChain
+from hocket.planner.sharded.fsdp_ibatch import HeldLimits, UnitProgram
+from hocket.planner.sharded.pieces import Pieces, UnitChoice, choice_of_units
 from hocket.planner.sharded.simplefsdp import simplefsdp_choice
+from hocket.planner.sharded.unit_baselines import a_unit_a_block
 from hocket.planner.sharded.unit_search import Cost, Judge, enumerate_all, is_enumerable, num_choices, search
 from hocket.sim.bounds.sharded_bound import sharded_bound
+from hocket.sim.lowering.sharded_step import runs_ahead
 from hocket.sim.sharded_evaluator import ShardedEvaluator
-from hocket.sim.sharded_memory import unheld_bytes
+from hocket.sim.sharded_memory import most_within, unheld_bytes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,19 +35,36 @@ class ShardedPlan:
 
 
 class ShardedPlanners:
-    """The planners of ``graph`` on ``network`` that keep to ``memory_bytes``, inf for no limit."""
+    """The planners of ``graph`` on ``network`` that keep to ``memory_bytes``, inf for no limit.
 
-    def __init__(self, graph: StepGraph, network: Network, memory_bytes: float = np.inf) -> None:
+    ``pieces``: what units are made of, None for blocks by their names.
+    """
+
+    def __init__(
+        self,
+        graph: StepGraph,
+        network: Network,
+        memory_bytes: float = np.inf,
+        pieces: Pieces | None = None,
+    ) -> None:
         self._graph, self._network, self._limit = graph, network, memory_bytes
         self._evaluator = ShardedEvaluator(graph, network)
         self._tried: list[tuple[float, float]] = []
-        self._judge = Judge(graph, Pieces.of(graph), self.cost)
+        self._judge = Judge(graph, pieces or Pieces.of(graph), self.cost)
 
     def cost(self, plan: Plan) -> Cost:
         """Bytes beyond the limit, and seconds."""
         memory_bytes, seconds = self._evaluator.memory_bytes(plan), self._evaluator.seconds(plan)
         self._tried.append((memory_bytes, seconds))
         return max(0.0, memory_bytes - self._limit), seconds
+
+    def plan(self, choice: UnitChoice) -> Plan:
+        """The plan of a choice of this planner's pieces."""
+        return self._judge.plan(choice, "")
+
+    def memory_bytes(self, plan: Plan) -> float:
+        """The memory that a worker's device needs under ``plan``."""
+        return self._evaluator.memory_bytes(plan)
 
     def frontier(self) -> list[tuple[float, float]]:
         """Bytes and seconds of plans that were tried of which none takes less of both, by bytes."""
@@ -67,9 +88,37 @@ class ShardedPlanners:
             plan=self._judge.plan(choice, "simplefsdp"), evaluations=self._evaluator.evaluations
         )
 
+    def ibatch(self) -> ShardedPlan:
+        """The best units of consecutive blocks, gathered one ahead and resharded.
+
+        Raises
+        ------
+        HocketError
+            When blocks do not follow one another.
+        """
+        choice = UnitChoice(cuts=(), forward=1, backward=1)
+        if self._judge.pieces.blocks:
+            choice = self._ibatch_choice(BlockChain.of(self._evaluator.graph, self._judge.pieces))
+        return ShardedPlan(
+            plan=self._judge.plan(choice, "fsdp-ibatch"), evaluations=self._evaluator.evaluations
+        )
+
+    def _ibatch_choice(self, chain: BlockChain) -> UnitChoice:
+        step = self._evaluator.step
+        finest = UnitChoice(cuts=a_unit_a_block(self._judge.pieces), forward=1, backward=1)
+        # Larger units need no less than the finest ones.
+        limit = max(self._limit, self._evaluator.memory_bytes(self._judge.plan(finest, "")))
+        held = most_within(step.graph, step.groups.shards, limit)
+        limits = HeldLimits(forward=held["forward"], backward=held["backward"])
+        cuts = UnitProgram(chain, step.groups, limits, ahead=runs_ahead(step.graph)).cuts()
+        assert cuts is not None, "the finest units are within the limits"
+        return replace(finest, cuts=cuts)
+
     def search(self, plans: Sequence[Plan], *, seed: int, budget_s: float) -> ShardedPlan:
         """The best that a search finds, or of ``plans`` where none is better."""
-        choice = search(self._judge, seed=seed, budget_s=budget_s)
+        known = [choice_of_units(self._judge.pieces, plan) for plan in plans]
+        starts = [choice for choice in dict.fromkeys(known) if choice is not None]
+        choice = search(self._judge, starts, seed=seed, budget_s=budget_s)
         return self._best(self._judge.plan(choice, "search"), plans, "search")
 
     def exact(self, plans: Sequence[Plan], *, budget_s: float) -> ShardedPlan:

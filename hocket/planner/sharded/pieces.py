@@ -104,6 +104,19 @@ def plan_of_choice(graph: StepGraph, pieces: Pieces, choice: UnitChoice, policy:
     )
 
 
+def choice_of_units(pieces: Pieces, plan: Plan) -> UnitChoice | None:
+    """The choice of the units of ``plan``, one ahead and resharded; None where they are not of blocks."""
+    number = {block[0]: k for k, block in enumerate(pieces.blocks)}
+    begins = sorted(number[unit[0]] for unit in plan.units if unit[0] in number)
+    choice = UnitChoice(cuts=tuple(begins[1:]), forward=1, backward=1)
+    blocks = [
+        tuple(name for block in pieces.blocks[a:b] for name in block)
+        for a, b in choice.spans(len(pieces.blocks))
+    ]
+    found = {unit for unit in plan.units if unit != pieces.rest}
+    return choice if found == set(blocks) else None
+
+
 def ahead(order: Sequence[int], count: int | None) -> tuple[tuple[int, ...], ...] | None:
     """For each unit the next ``count`` of ``order``, in which they run; None for torch's own way."""
     if count is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, product
 from math import comb
@@ -46,11 +46,11 @@ def even_cuts(num_blocks: int, size: int) -> tuple[int, ...]:
     return tuple(range(size, num_blocks, size))
 
 
-def search(judge: Judge, *, seed: int, budget_s: float) -> UnitChoice:
-    """The best choice that steps to neighbours find from even units, for ``budget_s`` seconds."""
+def search(judge: Judge, known: Sequence[UnitChoice], *, seed: int, budget_s: float) -> UnitChoice:
+    """The best choice that neighbours lead to from ``known`` ones and even units, in ``budget_s`` seconds."""
     ends = time.perf_counter() + budget_s
     draw = np.random.default_rng(seed)
-    best = min(_starts(len(judge.pieces.blocks)), key=judge.cost)
+    best = min([*known, *_starts(len(judge.pieces.blocks))], key=judge.cost)
     fruitless, patience = 0, 40 + 12 * len(judge.pieces.blocks)
     while time.perf_counter() < ends and fruitless < patience:
         other = _neighbour(best, len(judge.pieces.blocks), draw)

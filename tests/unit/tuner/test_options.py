@@ -68,8 +68,12 @@ def test_an_option_is_taken_or_refused_whatever_the_policy(policy: str) -> None:
 
 
 def test_the_policies_are_all_there() -> None:
-    assert {*POLICIES, "ddp-best", "simplefsdp", "exact", "search"} == EVERY == set(policy_names())
-    assert {"ddp-best", "simplefsdp"} == EVERY - set(POLICIES) - SERVED
+    assert (
+        {*POLICIES, "ddp-best", "fsdp-ibatch", "simplefsdp", "exact", "search"}
+        == EVERY
+        == set(policy_names())
+    )
+    assert {"ddp-best", "fsdp-ibatch", "simplefsdp"} == EVERY - set(POLICIES) - SERVED
 
 
 def test_policies_of_an_architecture_that_there_is_not_are_refused() -> None:
