@@ -7,6 +7,7 @@ from pathlib import Path
 from hocket.graph import StepGraph, save_plan, save_step
 from hocket.network import Network
 from hocket.planner import plan
+from hocket.tuner import make_plan
 from tests.strategies import operation, parameter, step
 
 FOLDER = Path(__file__).parent
@@ -68,6 +69,26 @@ def branches() -> StepGraph:
     )
 
 
+def blocks() -> StepGraph:
+    """An embedding, blocks of different sizes and a head."""
+    names = ["embed.weight", *(f"layers.{k}.weight" for k in range(6)), "head.weight"]
+    operations = []
+    last: list[str] = []
+    for k, name in enumerate(names):
+        operations.append(operation(name, 1.0 + k % 3, inputs=last, reads=[name]))
+        last = [name]
+    for k, name in enumerate(reversed(names)):
+        back = f"{name} back"
+        operations.append(
+            operation(back, 2.0 + k % 2, inputs=last, reads=[name], produces=[name], phase="backward")
+        )
+        last = [back]
+    operations.append(operation("update", 0.5, inputs=last, reads=names, phase="update"))
+    return step([parameter(name, 125 * (1 + k % 4)) for k, name in enumerate(names)], operations)
+
+
+BLOCKS_POLICIES = ("fsdp", "fsdp-zero2", "fsdp-tic", "fsdp-tac", "fsdp-ibatch", "simplefsdp")
+BLOCKS_NETWORK = Network(bandwidth_bps=1000.0, startup_s=0.5, num_workers=4)
 BRANCHES_POLICIES = (
     "p3",
     "ibatch",
@@ -100,3 +121,6 @@ if __name__ == "__main__":
     save_step(branches(), FOLDER / "branches.step.json")
     for policy in BRANCHES_POLICIES:
         save_plan(plan(branches(), BRANCHES_NETWORK, policy), FOLDER / f"branches.{policy}.plan.json")
+    save_step(blocks(), FOLDER / "blocks.step.json")
+    for policy in BLOCKS_POLICIES:
+        save_plan(make_plan(blocks(), BLOCKS_NETWORK, policy).plan, FOLDER / f"blocks.{policy}.plan.json")

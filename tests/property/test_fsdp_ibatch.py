@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hocket.errors import HocketError
-from hocket.graph import MemoryMoment, StepGraph, StepMemory
+from hocket.graph import MemoryMoment, OperationRow, StepGraph, StepMemory
 from hocket.network import Network, Nodes
 from hocket.planner.sharded.pieces import Pieces, UnitChoice
 from hocket.tuner import Exchange, make_plan, policy_names, tune
@@ -33,7 +33,8 @@ def block_steps(draw: st.DrawFn, *, min_blocks: int = 1, max_blocks: int = 6) ->
     parameters = [parameter(f"{name}.weight", draw(sizes)) for name in [*blocks, *rests] if name != "tied"]
     biased = {name for name in blocks if draw(st.booleans())}
     parameters += [parameter(f"{name}.bias", draw(sizes)) for name in blocks if name in biased]
-    operations, last = [], []
+    operations: list[OperationRow] = []
+    last: list[str] = []
 
     def add(name: str, phase: str, reads: list[str], produces: list[str]) -> None:
         nonlocal last

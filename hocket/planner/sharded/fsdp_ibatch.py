@@ -170,10 +170,10 @@ class UnitProgram:
     def _ending_before(self, block: int) -> _Rows:
         """All rows whose last unit ends before ``block``."""
         labels, begins, places = [], [], []
-        for begin in range(block):
-            known = self._known[begin, block][0]
+        for first in range(block):
+            known = self._known[first, block][0]
             labels.append(known)
-            begins.append(np.full(len(known), begin))
+            begins.append(np.full(len(known), first))
             places.append(np.arange(len(known)))
         begin, every = np.concatenate(begins), np.concatenate(labels)
         gathered = (self._gathered[block] - self._gathered[begin]).astype(np.float64)

@@ -47,10 +47,24 @@ def even_cuts(num_blocks: int, size: int) -> tuple[int, ...]:
 
 
 def search(judge: Judge, known: Sequence[UnitChoice], *, seed: int, budget_s: float) -> UnitChoice:
-    """The best choice that neighbours lead to from ``known`` ones and even units, in ``budget_s`` seconds."""
-    ends = time.perf_counter() + budget_s
+    """The best choice that steps to neighbours find from even units, and from ``known`` ones, in a budget."""
+    begins = time.perf_counter()
     draw = np.random.default_rng(seed)
-    best = min([*known, *_starts(len(judge.pieces.blocks))], key=judge.cost)
+    starts = [
+        min(choices, key=judge.cost)
+        for choices in (list(_starts(len(judge.pieces.blocks))), known)
+        if choices
+    ]
+    found = [
+        _descend(judge, start, draw, begins + budget_s * (k + 1) / len(starts))
+        for k, start in enumerate(starts)
+    ]
+    return min(found, key=judge.cost)
+
+
+def _descend(judge: Judge, start: UnitChoice, draw: np.random.Generator, ends: float) -> UnitChoice:
+    """The best choice that steps to neighbours find from ``start``, until a moment of the clock."""
+    best = start
     fruitless, patience = 0, 40 + 12 * len(judge.pieces.blocks)
     while time.perf_counter() < ends and fruitless < patience:
         other = _neighbour(best, len(judge.pieces.blocks), draw)

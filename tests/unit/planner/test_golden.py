@@ -10,7 +10,8 @@ from hocket.graph import load_plan, load_step
 from hocket.network import Network
 from hocket.planner import plan
 from hocket.sim import simulate
-from tests.golden.make import BRANCHES_NETWORK, BRANCHES_POLICIES
+from hocket.tuner import make_plan
+from tests.golden.make import BLOCKS_NETWORK, BLOCKS_POLICIES, BRANCHES_NETWORK, BRANCHES_POLICIES
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 # One second for 125 bytes, so that sizes in the files read as seconds.
@@ -28,6 +29,12 @@ def test_toy_graphs_have_their_plans(figure: str, policy: str) -> None:
 def test_a_branched_training_step_has_its_plans(policy: str) -> None:
     graph = load_step(GOLDEN / "branches.step.json")
     assert plan(graph, BRANCHES_NETWORK, policy) == load_plan(GOLDEN / f"branches.{policy}.plan.json")
+
+
+@pytest.mark.parametrize("policy", BLOCKS_POLICIES)
+def test_a_sharded_step_has_its_plans(policy: str) -> None:
+    graph = load_step(GOLDEN / "blocks.step.json")
+    assert make_plan(graph, BLOCKS_NETWORK, policy).plan == load_plan(GOLDEN / f"blocks.{policy}.plan.json")
 
 
 def test_figure_1_good_order_hides_what_the_bad_one_does_not() -> None:
