@@ -17,7 +17,7 @@ from hocket.planner.sharded.pieces import Pieces
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class RestOfChain:
-    """What is in no block: a unit before all blocks, or behind them.
+    """The unit of what is in no block, before all blocks or behind them.
 
     ``leads``: before them; ``gradients``: complete "late", behind all blocks' backward passes, "early",
     before them, or never; ``at_s``: computing before its first reader; ``back_s``: before its backward pass
