@@ -110,11 +110,11 @@ def beside_clipped(
 
 
 def partly_filled(network: Network, num_workers: Sequence[int]) -> str | None:
-    """A note on numbers of workers that leave GPUs of the last of several nodes idle; None without any."""
+    """A note on numbers of workers that leave GPUs, and with them NICs, of the last of several nodes idle."""
     from hocket.predictor.prediction_notes import workers_text
 
     nodes = network.nodes
-    if nodes is None:
+    if nodes is None or nodes.nics == 1:
         return None
     partly = sorted(count for count in num_workers if count > nodes.gpus and count % nodes.gpus)
     if not partly:

@@ -110,6 +110,8 @@ def test_nodes_that_are_filled_in_part_are_pointed_out() -> None:
     ran = run("predict", *NODES, "--workers", "4,8,9,12,16")
     assert "9 and 12 workers: the last node is filled in part" in ran.err
     assert "in part" not in run("predict", *NODES, "--workers", "4,8,16").err
+    # One NIC is near all GPUs of its node.
+    assert "in part" not in run("predict", *NODES, "--nics-per-node", "1", "--workers", "4,8,9").err
 
 
 def test_the_inside_of_a_node_may_be_the_devices() -> None:
