@@ -32,7 +32,9 @@ def _no_model(step: Path) -> Path:
 
 Step = Annotated[
     Path,
-    typer.Argument(metavar="STEP", help="A hocket.step/1 file (.json, .json.gz or .json.zst).", callback=_no_model),
+    typer.Argument(
+        metavar="STEP", help="A hocket.step/1 file (.json, .json.gz or .json.zst).", callback=_no_model
+    ),
 ]
 Workers = Annotated[
     int,

@@ -17,7 +17,9 @@ from hocket.network import parse_bytes
 if TYPE_CHECKING:
     from hocket.cluster.cluster import Cluster
 
-JobsFile = Annotated[Path, typer.Argument(metavar="JOBS", help="A hocket.jobs/1 file (.json, .json.gz or .json.zst).")]
+JobsFile = Annotated[
+    Path, typer.Argument(metavar="JOBS", help="A hocket.jobs/1 file (.json, .json.gz or .json.zst).")
+]
 PLACEMENT = {"panel": SCHEDULING, "callback": lowercase, "autocompletion": complete_placement}
 POLICY = {"panel": SCHEDULING, "callback": lowercase, "autocompletion": complete_cluster_policy}
 

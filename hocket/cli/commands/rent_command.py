@@ -97,7 +97,9 @@ def _source(
     if files:
         if len(files) < len(names):
             other = next(name for name in names if not _is_file(name))
-            raise HocketError(f"{other} is no step's file (.json, .json.gz, .json.zst); give files alone, or one model")
+            raise HocketError(
+                f"{other} is no step's file (.json, .json.gz, .json.zst); give files alone, or one model"
+            )
         step.check_of_files()
         return GivenSteps(map(load_step, files), fixed_batch=job.global_batch is None)
     if len(names) > 1:
