@@ -117,6 +117,7 @@
   }
 
   function show() {
+    document.body.classList.remove("unknown");
     const counts = {running: 0, queued: 0, over: 0, failed: 0};
     const used = new Set();
     for (const job of state.jobs) {
@@ -179,6 +180,7 @@
     cell.textContent = heading;
     return cell;
   }));
+  document.body.classList.add("unknown");
   redraws.push(draw);
   ask();
 }

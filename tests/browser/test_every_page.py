@@ -201,7 +201,7 @@ def test_nothing_is_wider_than_the_window_and_every_figure_has_a_text(browser, p
     browser.execute_script(SEEN)
     assert browser.execute_script("return document.documentElement.scrollWidth") <= width
     assert errors(browser) == []
-    assert set(requested(browser)) - {"data:,", address, address + "state"} == set()
+    assert set(requested(browser)) - {"data:,", address, address + "v1/status"} == set()
     figures = browser.execute_script(
         """return [...document.querySelectorAll(".plot")].map((plot) => [plot.getAttribute("aria-label"),
              document.getElementById(plot.getAttribute("aria-describedby")).textContent.trim()]);"""

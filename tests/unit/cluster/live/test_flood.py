@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -32,6 +33,8 @@ def seconds_of(ask: Callable[[], object]) -> float:
 @pytest.mark.slow
 @pytest.mark.timeout(500)
 def test_strangers_do_not_make_friends_wait(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    if (load := os.getloadavg()[0]) > 2 * (os.cpu_count() or 1):
+        pytest.skip(f"others load this machine ({load:.0f}): what they take would count as the strangers'")
     jobs = [live_job(f"late-{k}", arrival_s=1e6) for k in range(100)]
     with running(tmp_path, jobs, until_idle=False) as cluster:
         address = cluster.manager.address

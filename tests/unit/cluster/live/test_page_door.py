@@ -91,6 +91,7 @@ def test_what_travels_is_under_500_kilobytes() -> None:
     assert status == 200
     assert len(packed) < 500_000
     assert gzip.decompress(packed) == page
+    assert b'class="made"' not in page  # which would say how the manager was started
 
 
 def test_so_many_are_served_at_a_time_and_none_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
