@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Literal
 
 import msgspec
 
@@ -10,7 +12,7 @@ from hocket.errors import HocketError
 from hocket.graph import StepGraph
 from hocket.graph.accumulated_step import accumulated
 from hocket.offers.batches import Batches, batches_of
-from hocket.offers.memory_check import largest_fitting, misfit
+from hocket.offers.memory_check import fits_sharded, largest_fitting, largest_sharded, misfit
 from hocket.offers.node_network import network_of
 from hocket.offers.offer import Offer, check_offers
 from hocket.offers.pareto_front import front_of
@@ -35,8 +37,9 @@ def rent(
 ) -> Rental:
     """The hours and the cost of ``job`` on each offer, with each number of nodes.
 
-    Gradients are exchanged by all-reduce as DistributedDataParallel does. Hours are those of the steps alone;
-    cost is hours times nodes times price, as if billed by the second.
+    Gradients are exchanged by all-reduce as DistributedDataParallel does, or, with as many cards as do not
+    hold a step so, fully sharded in FSDP2's default units where they hold it then. Hours are those of the
+    steps alone; cost is hours times nodes times price, as if billed by the second.
 
     Parameters
     ----------
@@ -121,15 +124,20 @@ def _outcome(steps: StepsByCard, offer: Offer, job: TrainingJob) -> OfferOutcome
     graphs, too_large = [], []
     for batches, counts in by_batches.items():
         graph = steps.step(card, batches.size)
-        fitting = [nodes for nodes in counts if not misfit(graph, card, nodes * offer.gpus)]
-        if len(fitting) < len(counts):
-            too_large.append(misfit(graph, card, counts[-1] * offer.gpus))
-        if fitting:
-            graphs.append(graph)
-            rows += [
-                _row(offer, nodes, batches, graph, prediction, job)
-                for nodes, prediction in _predictions(graph, batches.accumulate, offer, fitting)
-            ]
+        whole = [nodes for nodes in counts if not misfit(graph, card, nodes * offer.gpus)]
+        sharded = [
+            nodes for nodes in counts if nodes not in whole and _is_sharded(graph, offer, nodes, batches)
+        ]
+        if over := [nodes for nodes in counts if nodes not in whole and nodes not in sharded]:
+            too_large.append(misfit(graph, card, over[-1] * offer.gpus))
+        ways: list[tuple[Literal["allreduce", "fsdp"], list[int]]] = [("allreduce", whole), ("fsdp", sharded)]
+        for architecture, fitting in ways:
+            if fitting:
+                graphs.append(graph)
+                rows += [
+                    _row(offer, nodes, batches, graph, prediction, job)
+                    for nodes, prediction in _predictions(graph, batches, offer, fitting, architecture)
+                ]
     if not rows:
         return OfferOutcome(offer=offer, left_out=too_large[0])
     return OfferOutcome(
@@ -139,6 +147,12 @@ def _outcome(steps: StepsByCard, offer: Offer, job: TrainingJob) -> OfferOutcome
         too_large=too_large[0] if too_large else "",
         steps=tuple(graphs),
     )
+
+
+def _is_sharded(graph: StepGraph, offer: Offer, nodes: int, batches: Batches) -> bool:
+    """Tell if cards that do not hold a step whole hold it sharded; summed batches are not modelled so."""
+    network = replace(network_of(offer), num_workers=nodes * offer.gpus)
+    return batches.accumulate == 1 and fits_sharded(graph, offer.card, network)
 
 
 def _undivided(job: TrainingJob, steps: StepsByCard, offer: Offer, largest: int) -> str:
@@ -166,20 +180,26 @@ def _largest(steps: StepsByCard, card: str, offer: Offer, job: TrainingJob) -> i
     if job.global_batch is None:
         return largest
     cards = offer.gpus * offer.most_nodes
-    return min(largest, largest_fitting(steps.step(card, largest), card, cards) or largest)
+    step = steps.step(card, largest)
+    fitting = largest_fitting(step, card, cards) or largest_sharded(step, card, cards)
+    return min(largest, fitting or largest)
 
 
 def _predictions(
-    graph: StepGraph, accumulate: int, offer: Offer, counts: Sequence[int]
+    graph: StepGraph,
+    batches: Batches,
+    offer: Offer,
+    counts: Sequence[int],
+    architecture: Literal["allreduce", "fsdp"],
 ) -> Iterable[tuple[int, Prediction]]:
     """The prediction of each number of nodes; one node of one card has no network at all."""
-    step = accumulated(graph, accumulate)
+    step = accumulated(graph, batches.accumulate)
     steps = _STEPS_ALIKE if graph.num_samples == 1 else _STEPS_DRAWN
     rows = predict(
         step,
         network_of(offer),
         workers=[nodes * offer.gpus for nodes in counts],
-        architecture="allreduce",
+        architecture=architecture,
         steps=steps,
         skip=_SKIPPED,
     )
@@ -202,6 +222,7 @@ def _row(
         device=offer.card,
         nodes=nodes,
         gpus=gpus,
+        architecture="fsdp" if prediction.architecture == "fsdp" else "allreduce",
         batch_size=batches.size,
         accumulate=batches.accumulate,
         global_batch=global_batch,

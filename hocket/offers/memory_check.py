@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from hocket.datasheets import DEVICES
 from hocket.graph import StepGraph
+from hocket.network import Network
+from hocket.planner import plan
+from hocket.sim.sharded_evaluator import ShardedEvaluator
 from hocket.text import scaled_text
 
 
@@ -12,6 +15,22 @@ def largest_fitting(graph: StepGraph, card: str, cards: int) -> int | None:
     if graph.memory is None or card not in DEVICES or not graph.memory.scales:
         return None
     return graph.memory.largest_batch(DEVICES[card].memory_bytes, workers=cards)
+
+
+def fits_sharded(graph: StepGraph, card: str, network: Network) -> bool:
+    """True if the step fits its card, sharded over all of ``network`` in FSDP2's default units."""
+    if graph.memory is None or card not in DEVICES or network.num_workers == 1:
+        return False
+    needed = ShardedEvaluator(graph, network).memory_bytes(plan(graph, network, "fsdp"))
+    return needed <= DEVICES[card].memory_bytes
+
+
+def largest_sharded(graph: StepGraph, card: str, cards: int) -> int:
+    """About the largest batch that fits, sharded over so many cards; 0 for none, or unknown."""
+    if graph.memory is None or card not in DEVICES or not graph.memory.scales or cards == 1:
+        return 0
+    memory = graph.memory.with_masters()
+    return memory.largest_batch(DEVICES[card].memory_bytes, workers=cards, sharding="parameters")
 
 
 def misfit(graph: StepGraph, card: str, cards: int) -> str:

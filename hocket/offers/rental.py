@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
@@ -32,6 +32,8 @@ class RentalRow(msgspec.Struct, frozen=True, kw_only=True):
         The offer's name, and the card's.
     nodes, gpus
         Numbers of nodes, and of cards in all of them.
+    architecture
+        "allreduce", each card with the whole model, or "fsdp", fully sharded over all cards.
     batch_size, accumulate, global_batch
         Examples of a card's batch, the batches that it sums up for an update, and all examples of an update.
     steps
@@ -68,6 +70,7 @@ class RentalRow(msgspec.Struct, frozen=True, kw_only=True):
     device: str
     nodes: int
     gpus: int
+    architecture: Literal["allreduce", "fsdp"] = "allreduce"
     batch_size: int
     accumulate: int
     global_batch: int
@@ -88,8 +91,9 @@ class RentalRow(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def machines(self) -> str:
-        """The cards and nodes, in words: ``64 h100 in 8 nodes``."""
-        return f"{self.gpus} {self.device} in {counted(self.nodes, 'node')}"
+        """The cards and nodes, in words: ``64 h100 in 8 nodes``, and whether they share the model out."""
+        sharded = ", fully sharded" if self.architecture == "fsdp" else ""
+        return f"{self.gpus} {self.device} in {counted(self.nodes, 'node')}{sharded}"
 
 
 @dataclass(frozen=True, kw_only=True)

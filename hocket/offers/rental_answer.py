@@ -191,6 +191,10 @@ def assumptions(rental: Rental) -> list[str]:
     needed = scaled_text(rental.job.examples, "").replace(" ", "")
     alike = "whatever the update's size" if len(worlds) > 1 else ""
     said = [model, update, f"{needed} examples {alike}".rstrip(), "all-reduce as DistributedDataParallel's"]
+    if sharded := [row for row in rental if row.architecture == "fsdp"]:
+        cards = listed(sorted({row.device for row in sharded}))
+        each = "each of which updates its own shard"
+        said.append(f"where {cards} do not hold the model whole, fully sharded (FSDP2) over all cards, {each}")
     return [*said, *_of_nodes([each.offer for each in rental.outcomes if each.rows])]
 
 

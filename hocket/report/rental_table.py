@@ -35,6 +35,7 @@ def row_columns(rows: Sequence[RentalRow], currency: str) -> list[Column]:
         Column("Range", list(map(_range, rows)), "Of hours, by the error of derived steps.", "h").as_wide(),
         time_column("Step", steps_s, time_unit(steps_s), "From one update to the next.").as_wide(),
         _counts("Batch", [row.batch_size for row in rows], "Of a card.").as_wide(),
+        text_column("Exchange", [row.architecture for row in rows], "fsdp: fully sharded.").as_wide(),
         _counts("Summed", [row.accumulate for row in rows], "Batches of a card for an update.").as_wide(),
         _counts("Update", [row.global_batch for row in rows], "Examples over all cards.").as_wide(),
     ]

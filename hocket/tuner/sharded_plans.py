@@ -20,7 +20,6 @@ from hocket.planner.sharded.simplefsdp import simplefsdp_choice
 from hocket.planner.sharded.unit_baselines import a_unit_a_block
 from hocket.planner.sharded.unit_search import Cost, Judge, enumerate_all, is_enumerable, num_choices, search
 from hocket.sim.bounds.sharded_bound import sharded_bound
-from hocket.sim.lowering.sharded_step import runs_ahead
 from hocket.sim.sharded_evaluator import ShardedEvaluator
 from hocket.sim.sharded_memory import most_within, unheld_bytes
 
@@ -110,7 +109,7 @@ class ShardedPlanners:
         limit = max(self._limit, self._evaluator.memory_bytes(self._judge.plan(finest, "")))
         held = most_within(step.graph, step.groups.shards, limit)
         limits = HeldLimits(forward=held["forward"], backward=held["backward"])
-        cuts = UnitProgram(chain, step.groups, limits, ahead=runs_ahead(step.graph)).cuts()
+        cuts = UnitProgram(chain, step.groups, limits, ahead=step.graph.device != "cpu").cuts()
         assert cuts is not None, "the finest units are within the limits"
         best = replace(finest, cuts=cuts)
         # Of units that are as fast the finest need the least memory.

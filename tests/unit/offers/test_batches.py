@@ -13,7 +13,10 @@ from hocket.graph.accumulated_step import accumulated
 from hocket.graph.step import Phase
 from hocket.offers import Offer, TrainingJob, rent
 from hocket.offers.batches import batches_of
+from hocket.offers.node_network import network_of
+from hocket.offers.rental_answer import assumptions, left_out
 from hocket.offers.steps_by_card import GivenSteps
+from hocket.predictor import predict
 from tests.unit.cli.test_commands import GOLDEN
 
 STEP = load_step(GOLDEN / "branches.step.json")
@@ -124,3 +127,29 @@ def test_a_global_batch_goes_in_batches_that_fit() -> None:
     smaller = replace(held(20e9), batch_size=2)
     rental = rent([held(40e9), smaller], [offer], TrainingJob(examples=96, global_batch=8))
     assert [(row.nodes, row.batch_size, row.accumulate) for row in rental] == [(1, 2, 4), (2, 2, 2)]
+
+
+def test_cards_that_do_not_hold_the_model_whole_share_it_out() -> None:
+    memory = StepMemory(
+        batch_size=4,
+        parameters_bytes=20e9,
+        gradients_bytes=0.0,
+        optimizer_bytes=40e9,
+        moments=(MemoryMoment(phase="update", gradients_bytes=0.0, fixed_bytes=0.0, bytes_per_example=0.0),),
+    )
+    graph = replace(STEP, device="l4", memory=memory)
+    offer = Offer(name="a", device="l4", gpus=1, price_per_hour=2, most_nodes=6, bandwidth_bps=1e9)
+    rental = rent(graph, [offer], TrainingJob(examples=96))
+    # 60 GB of shards and 1 GB besides: 21, 16, 13 and 11 GB of 24 GB; two cards would need 31 GB.
+    assert [(row.nodes, row.architecture) for row in rental] == [(n, "fsdp") for n in (3, 4, 5, 6)]
+    assert rental[0].machines == "3 l4 in 3 nodes, fully sharded"
+    expected = predict(graph, network_of(offer), workers=3, architecture="fsdp", steps=4, skip=2)[0]
+    assert rental[0].step_s == pytest.approx(expected.step_s)
+    (said,) = left_out(rental)
+    assert said.startswith("Left out: numbers of nodes of a: a batch of 4 needs 61 GB of its 24 GB")
+    assert (
+        "where l4 do not hold the model whole, fully sharded over all cards in FSDP2's units"
+        in assumptions(rental)
+    )
+    with pytest.raises(HocketError, match="not even one example fits; sharded over all its cards"):
+        rent(graph, [offer], TrainingJob(examples=96, accumulate=2))
