@@ -194,7 +194,9 @@ def assumptions(rental: Rental) -> list[str]:
     if sharded := [row for row in rental if row.architecture == "fsdp"]:
         cards = listed(sorted({row.device for row in sharded}))
         each = "each of which updates its own shard"
-        said.append(f"where {cards} do not hold the model whole, fully sharded (FSDP2) over all cards, {each}")
+        said.append(
+            f"where {cards} do not hold the model whole, fully sharded (FSDP2) over all cards, {each}"
+        )
     return [*said, *_of_nodes([each.offer for each in rental.outcomes if each.rows])]
 
 
