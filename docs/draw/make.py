@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 
+import msgspec
 from layers import layers
 from svg import KIND_COLOURS, SERIES_COLOURS, Bar, Lane, Panel, curves, timelines
 
@@ -25,7 +26,11 @@ from hocket.cluster.simulator.simulate import simulate as simulate_cluster
 from hocket.cluster.workloads.trained_models import TABLE_III
 from hocket.graph import Plan, Timeline
 from hocket.sim.bounds.lower_bound import lower_bound
+from hocket.sim.kernel_spans import timeline_of
+from hocket.sim.lowering.beside import BLOCKING, STARTED
+from hocket.sim.lowering.sharded_step import ShardedStep, lower_sharded_step
 from hocket.sim.lowering.slices import slice_step
+from hocket.sim.step_runs import StepRuns
 from hocket.tuner import Exchange, PlannedPolicy, make_plan
 
 FOLDER = Path(__file__).parents[1] / "figures"
@@ -118,6 +123,27 @@ def _lanes(timeline: Timeline, shown: tuple[str, ...], periods: int) -> Iterable
         yield Lane(
             label={"compute": "processor", "reductions": "network"}.get(lane.name, lane.name), bars=bars
         )
+
+
+def sharded() -> str:
+    """Two workers on links of 400 Mbit/s, fully sharded: the first one's step, by what starts transfers."""
+    network = Network(bandwidth_bps=400e6, startup_s=50e-6, num_workers=2)
+    graph = _cnn()
+    planned = make_plan(graph, network, "fsdp", Exchange(architecture="fsdp")).plan
+    plan = msgspec.structs.replace(planned, forward_prefetch=_next_ones(len(planned.units)))
+    panels = []
+    for title, beside in (("plain FSDP2 over gloo", BLOCKING), ("hocket.shard", STARTED)):
+        lowered = lower_sharded_step(ShardedStep.of(graph, network, beside), plan, network.num_workers)
+        shown = timeline_of(lowered, network.num_workers, plan, *StepRuns(lowered, 0, False).window(0, 1))
+        lanes = list(_lanes(shown, ("compute", "all-gathers", "reduce-scatters"), 1))
+        panels.append(Panel(caption=f"{title}: {shown.end_s:.2f} s a step", lanes=lanes))
+    colours = {"all-gathers": KIND_COLOURS["pull"], "reduce-scatters": KIND_COLOURS["push"]}
+    return timelines(panels, _legend("forward", "backward", "update") | colours)
+
+
+def _next_ones(count: int) -> tuple[tuple[int, ...], ...]:
+    """Lists of forward prefetch: each unit has the next one gathered."""
+    return tuple((k + 1,) if k + 1 < count else () for k in range(count))
 
 
 def _legend(*kinds: str) -> dict[str, str]:
@@ -217,6 +243,7 @@ FIGURES: dict[str, Callable[[], str]] = {
     "bytescheduler": partial(reductions, "ddp", "bytescheduler"),
     "exact": optimum,
     "search": partial(reductions, "ddp", "search"),
+    "sharded": sharded,
     "srsf": partial(jobs_on, ("lwf-1", "fifo"), ("lwf-1", "srsf-1")),
     "ada-srsf": partial(jobs_on, ("lwf-1", "srsf-1"), ("lwf-1", "ada-srsf")),
     "kway": partial(jobs_on, ("lwf-1", "srsf-1"), ("lwf-1", "kway")),

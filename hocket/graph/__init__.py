@@ -14,13 +14,14 @@ from hocket.graph.plan import Plan, Predicted, Pull, Push, Reduction
 from hocket.graph.result import ResultRow
 from hocket.graph.step import Phase, StepGraph
 from hocket.graph.step_memory import MemoryMoment, MemoryNeed, StepMemory
-from hocket.graph.timeline import Lane, Span, Timeline
+from hocket.graph.timeline import Lane, MemoryPoint, Span, Timeline
 
 __all__ = [
     "Csr",
     "Lane",
     "MemoryMoment",
     "MemoryNeed",
+    "MemoryPoint",
     "OperationRow",
     "ParameterRow",
     "Phase",

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from hocket.notebook import ObjectSummary, Summarized
-from hocket.text import counted, duration_text
+from hocket.text import counted, duration_text, scaled_text
 
 Kind = Literal["forward", "backward", "update", "pull", "push", "parse", "reduce", "wait"]
 
@@ -62,6 +62,27 @@ class Lane(msgspec.Struct, frozen=True, kw_only=True):
     name: str
 
 
+class MemoryPoint(msgspec.Struct, frozen=True, array_like=True):
+    """A moment at which memory is taken or given back.
+
+    Attributes
+    ----------
+    at_s
+        Seconds since the run's beginning.
+    held_bytes
+        The bytes that are held from then on.
+
+    Examples
+    --------
+    >>> from hocket.graph import MemoryPoint
+    >>> MemoryPoint(at_s=0.5, held_bytes=4096).held_bytes
+    4096
+    """
+
+    at_s: float
+    held_bytes: int
+
+
 class Timeline(Summarized, msgspec.Struct, frozen=True, kw_only=True):
     """Spans of one run on lanes, simulated or measured; :func:`hocket.save_timeline` writes it.
 
@@ -73,6 +94,10 @@ class Timeline(Summarized, msgspec.Struct, frozen=True, kw_only=True):
         The resources that spans occupy, each a :class:`hocket.graph.Lane`, in display order.
     spans
         Each a :class:`hocket.graph.Span`, in order of start.
+    memory
+        Fully sharded: what the first worker holds beside its shards, each a
+        :class:`hocket.graph.MemoryPoint`, in order of time: full parameters, gradients, and buffers of
+        collectives. Empty where it is not known.
 
     Examples
     --------
@@ -87,6 +112,7 @@ class Timeline(Summarized, msgspec.Struct, frozen=True, kw_only=True):
     title: str
     lanes: tuple[Lane, ...]
     spans: Annotated[tuple[Span, ...], msgspec.Meta(description="in order of start")]
+    memory: Annotated[tuple[MemoryPoint, ...], msgspec.Meta(description="in order of time")] = ()
 
     @property
     def end_s(self) -> float:
@@ -99,4 +125,7 @@ class Timeline(Summarized, msgspec.Struct, frozen=True, kw_only=True):
             ("spans", f"{len(self.spans)} on {counted(len(self.lanes), 'lane')}, processes: {processes}"),
             ("length", duration_text(self.end_s)),
         ]
+        if self.memory:
+            most = max(point.held_bytes for point in self.memory)
+            lines.append(("memory", f"{scaled_text(most, 'B')} beside shards at most"))
         return ObjectSummary(f"Timeline: {self.title}", lines)

@@ -16,7 +16,7 @@ import msgspec
 from hocket.document import convert_document, read_document, write_json
 from hocket.errors import FormatError
 from hocket.graph.result import ResultRow, check_row
-from hocket.graph.timeline import Kind, Lane, Span, Timeline
+from hocket.graph.timeline import Kind, Lane, MemoryPoint, Span, Timeline
 from hocket.origin import origin
 
 TIMELINE_FORMAT = "hocket.timeline/1"
@@ -58,6 +58,7 @@ class _TimelineFile(msgspec.Struct, frozen=True, kw_only=True):
     title: str
     traceEvents: tuple[_Metadata | _Complete, ...]  # noqa: N815 - Chrome's name
     result: ResultRow | None = None
+    memory: tuple[MemoryPoint, ...] = ()
 
 
 def timeline_document(timeline: Timeline, result: ResultRow | None = None) -> dict[str, Any]:
@@ -86,12 +87,15 @@ def timeline_document(timeline: Timeline, result: ResultRow | None = None) -> di
         }
         for span in timeline.spans
     )
+    # Not as a counter among the events: readers that know spans alone would refuse it.
+    memory = {"memory": msgspec.to_builtins(timeline.memory)} if timeline.memory else {}
     return {
         "format": TIMELINE_FORMAT,
         "title": timeline.title,
         "displayTimeUnit": "ms",
         "traceEvents": events,
         "result": None if result is None else msgspec.to_builtins(result),
+        **memory,
     }
 
 
@@ -172,7 +176,19 @@ def timeline_from_document(document: Any, source: str) -> tuple[Timeline, Result
     spans.sort(key=lambda span: span.start_s)
     if file.result is not None:
         check_row(file.result, source, "result")
-    return Timeline(title=file.title, lanes=lanes, spans=tuple(spans)), file.result
+    _check_memory(file.memory, source)
+    return Timeline(title=file.title, lanes=lanes, spans=tuple(spans), memory=file.memory), file.result
+
+
+def _check_memory(points: tuple[MemoryPoint, ...], source: str) -> None:
+    before_s = 0.0
+    for i, point in enumerate(points):
+        if point.at_s < before_s:
+            rule = f"{point.at_s} s is before {before_s:g} s, and moments are in order"
+            raise FormatError(source, f"memory[{i}]", rule)
+        if point.held_bytes < 0:
+            raise FormatError(source, f"memory[{i}]", f"{point.held_bytes} bytes are less than none")
+        before_s = point.at_s
 
 
 def _read_lanes(

@@ -73,6 +73,10 @@ class ShardGroups:
         """Seconds of the reduce-scatter of gradients of ``size_bytes``."""
         return scatter_s(self.group, size_bytes)
 
+    def whole_scatter_s(self, size_bytes: float) -> float:
+        """Seconds of a reduce-scatter that is an all-reduce of which all but a share is thrown away."""
+        return reduction_s(self.group, size_bytes)
+
     def reduce_s(self, size_bytes: float) -> float:
         """Seconds of the all-reduce between groups of one shard of gradients of ``size_bytes``; 0 for one."""
         return 0.0 if self.replicas is None else reduction_s(self.replicas, size_bytes / self.shards)

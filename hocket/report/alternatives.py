@@ -17,7 +17,7 @@ from hocket.predictor.prediction import Prediction
 from hocket.predictor.prediction_curves import curves
 from hocket.report.cluster_table import PART_NAMES
 from hocket.report.step_plot_data import TimelinePanel
-from hocket.text import TimeUnit, counted, four_digits, rate_text, time_text
+from hocket.text import TimeUnit, counted, four_digits, rate_text, scaled_text, time_text
 
 _NAMED = 10
 _MOST_LANES = 60
@@ -113,7 +113,9 @@ def timeline_text(panels: Sequence[TimelinePanel], unit: TimeUnit) -> str:
         rows = busy_rows(panel, most=1)
         extent_s = _extent_s(panel.timeline.spans)
         first = f", {rows[0].process} {rows[0].lane} busy {rows[0].busy:.0%}" if rows else ""
-        sentences.append(f"{panel.caption}: {time_text(extent_s, unit)} long{first}")
+        most = max((point.held_bytes for point in panel.timeline.memory), default=0)
+        held = f", {scaled_text(float(most), 'B')} beside shards at most" if most else ""
+        sentences.append(f"{panel.caption}: {time_text(extent_s, unit)} long{first}{held}")
     return sentences_text(sentences)
 
 

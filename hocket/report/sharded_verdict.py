@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from hocket.graph import MemoryNeed, Plan, StepGraph
 from hocket.graph.result import ResultRow
 from hocket.network import Network
-from hocket.sim.lowering.sharded_step import ShardedStep, runs_ahead
+from hocket.sim.lowering.sharded_step import ShardedStep, beside_of
 from hocket.sim.sharded_memory import known_memory, sharded_need
 from hocket.text import counted, duration_text, scaled_text
 
@@ -67,7 +67,7 @@ def sharded_remark(graph: StepGraph, plan: Plan) -> list[str]:
         return []
     where = (
         "as FSDP2's streams have it on GPUs, all-gathers and reduce-scatters one by one as issued"
-        if runs_ahead(graph)
+        if beside_of(graph).ahead
         else "as hocket.shard has it on CPUs: both beside computing (plain FSDP2 over gloo overlaps nothing)"
     )
     return [f"Collectives run {where}; updates take a shard's part of their time"]

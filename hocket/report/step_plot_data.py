@@ -8,10 +8,10 @@ from typing import Any, NamedTuple, get_args
 import numpy as np
 
 from hocket.graph.result import ResultRow, overlap_of
-from hocket.graph.timeline import Kind, Span, Timeline
+from hocket.graph.timeline import Kind, MemoryPoint, Span, Timeline
 from hocket.graph.timeline_steps import Floats
 from hocket.report.result_files import Entry
-from hocket.text import TimeUnit
+from hocket.text import TimeUnit, scaled_text
 
 _LEVELS = (0.99, *(percent / 100 for percent in range(95, 35, -5)), 0.3, 0.2, 0.1, 0.05, 0.02, 0.01)
 # Where the 40% contour reaches full overlap, as in the TicTac paper's Fig. 4.
@@ -140,6 +140,22 @@ def _panel(
         "kind": [index_of[span.kind] for span in spans],
         "start": starts,
         "length": lengths,
+        "memory": _memory(timeline.memory, begin_s, unit),
+    }
+
+
+def _memory(points: Sequence[MemoryPoint], begin_s: float, unit: TimeUnit) -> dict[str, Any] | None:
+    """The memory beside shards as columns, in bytes; None where it is not known."""
+    if not points:
+        return None
+    at = (np.array([point.at_s for point in points]) - begin_s) * unit.per_second
+    held = [point.held_bytes for point in points]
+    most = max(held)
+    return {
+        "at": span_times(at, at, float(at.max()))[0],
+        "held": held,
+        "most": most,
+        "most_text": scaled_text(float(most), "B"),
     }
 
 

@@ -5,6 +5,7 @@ if (report.timelines) {
   const selector = document.getElementById("lanes");
   const laneHeight = 19, processGap = 10, captionHeight = 34, axisHeight = 34;
   const bar = 14;  // pixels
+  const memoryHeight = 62, memoryGap = 12;  // of what a worker holds, below its panel's lanes
   const seam = 4;  // spans wider than this many pixels are set apart from their neighbours
   const end = Math.max(...figure.panels.map((panel) => panel.end), 1e-9) * 1.005;
   const usedKinds = figure.kinds.map((_, k) => k).filter((k) => figure.panels.some((panel) => panel.kind.includes(k)));
@@ -67,7 +68,22 @@ if (report.timelines) {
   let whenDrawn = () => {};
   let state = null;  // what was drawn last, for the pointer and for zooming
 
+  const memoryAxis = (p) => String(figure.panels.length + p + 1);
+
+  /** Steps of the bytes that are held, one trace a panel that has them. */
+  function memoryTraces() {
+    return figure.panels.flatMap((panel, p) => panel.memory ? [{
+      x: [0, ...panel.memory.at, panel.end], y: [0, ...panel.memory.held, panel.memory.held.at(-1)],
+      type: "scatter", mode: "lines", line: {shape: "hv", width: 1.5, color: colour("series-8"), simplify: false}, fill: "tozeroy",
+      fillcolor: colour("series-8") + "40", hoverinfo: "skip", xaxis: p ? "x" + (p + 1) : "x", yaxis: "y" + memoryAxis(p),
+    }] : []);
+  }
+
   function traces(range) {
+    return [...spanTraces(range), ...memoryTraces()];
+  }
+
+  function spanTraces(range) {
     const perPixel = (range[1] - range[0]) / state.innerWidth;
     return figure.panels.flatMap((panel, p) => usedKinds.map((kind) => ({
       ...outlines(panel, state.placed[p], kind, range, perPixel),
@@ -82,10 +98,12 @@ if (report.timelines) {
     const placed = figure.panels.map(placedLanes);
     const width = plot.clientWidth, narrow = width < 640;
     const labels = placed.flatMap((rows) => rows.lanes.map(({lane, first}) => laneLabel(lane, first, narrow)));
-    const longest = Math.max(0, ...labels.map((label) => label.length));
+    const memoryLabel = (panel) => panel.memory ? ["live memory", panel.memory.most_text] : [];
+    const longest = Math.max(0, ...[...labels, ...figure.panels.flatMap(memoryLabel)].map((label) => label.length));
     const left = Math.min(20 + longest * (narrow ? 5.8 : 6.8), width * 0.4);
     const above = 22;  // the button that saves the picture is there
-    const blocks = placed.map((rows) => captionHeight + rows.height + axisHeight);
+    const below = figure.panels.map((panel) => panel.memory ? memoryGap + memoryHeight : 0);
+    const blocks = placed.map((rows, p) => captionHeight + rows.height + below[p] + axisHeight);
     const height = above + blocks.reduce((a, b) => a + b, 0) + 18;
     const inner = height - above - 18;
     state = {placed, innerWidth: width - left - 14, left, tops: []};
@@ -101,7 +119,8 @@ if (report.timelines) {
       offset += blocks[p];
       state.tops.push(above + top);
       layout["xaxis" + suffix] = {
-        ...baseAxis(last ? `time [${report.unit.symbol}]` : ""), range: [...range], autorange: false, anchor: "y" + suffix,
+        ...baseAxis(last ? `time [${report.unit.symbol}]` : ""), range: [...range], autorange: false,
+        anchor: "y" + (panel.memory ? memoryAxis(p) : suffix),
         ticks: "outside", ticklen: 4, tickcolor: colour("rule"), ...(p ? {matches: "x"} : {}),
       };
       layout["yaxis" + suffix] = {
@@ -109,12 +128,17 @@ if (report.timelines) {
         tickvals: rows.lanes.map((lane) => lane.y), ticktext: rows.lanes.map(({lane, first}) => tickText(lane, first, narrow)),
         tickfont: {size: narrow ? 11 : 12, color: colour("faint")}, anchor: "x" + suffix,
       };
+      if (panel.memory) layout["yaxis" + memoryAxis(p)] = {
+        ...baseAxis(""), range: [0, 1.08 * panel.memory.most], domain: [1 - (bottom + below[p]) / inner, 1 - (bottom + memoryGap) / inner],
+        fixedrange: true, showgrid: false, zeroline: true, zerolinecolor: colour("rule"), tickvals: [0, panel.memory.most / 2, panel.memory.most],
+        ticktext: ["0", "live memory", panel.memory.most_text], tickfont: {size: narrow ? 11 : 12, color: colour("faint")}, anchor: "x" + suffix,
+      };
       layout.annotations.push({
         xref: "paper", x: 0, xanchor: "left", yref: "paper", y: 1 - top / inner, yanchor: "bottom", yshift: 4, showarrow: false,
         xshift: narrow ? -left : 0, text: captionText(panel, Math.floor((width - (narrow ? 14 : left + 14)) / 7.5)), font: {size: 14, color: colour("ink")},
       });
       layout.shapes.push({
-        type: "line", xref: "x" + suffix, yref: "y" + suffix, x0: panel.end, x1: panel.end, y0: 0, y1: rows.height,
+        type: "line", xref: "x" + suffix, yref: "y" + suffix, x0: panel.end, x1: panel.end, y0: 0, y1: rows.height + below[p],
         line: {color: colour("ink"), width: 1, dash: "dot"},
       });
     });

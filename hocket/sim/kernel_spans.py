@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from hocket.graph import Lane, Plan, Span, Timeline
+from hocket.graph import Lane, MemoryPoint, Plan, Span, Timeline
 from hocket.sim.lowering.lowered import Floats, Lowered, TimelineNode
 
 
@@ -43,8 +43,29 @@ def timeline_of(
         for shown in local:
             emit(shown, shown.node + w * num_locals, f"worker {w}", shown.lane)
     for shown in shared:
-        process, lane_name = (shown.lane, "compute") if shown.kind == "update" else ("network", "reductions")
+        process, lane_name = (shown.lane, "compute") if shown.kind == "update" else ("network", shown.lane)
         emit(shown, shown.node, process, lane_name)
     spans.sort(key=lambda span: (span.start_s, span.lane))
     title = f"{lowered.graph.model}, {plan.policy}, simulated"
-    return Timeline(title=title, lanes=tuple(lanes), spans=tuple(spans))
+    return Timeline(
+        title=title,
+        lanes=tuple(lanes),
+        spans=tuple(spans),
+        memory=_memory(lowered, start_s[0, 0], end_s[0, 0]),
+    )
+
+
+def _memory(lowered: Lowered, start_s: Floats, end_s: Floats) -> tuple[MemoryPoint, ...]:
+    """The memory of the first worker over one step's items, where its changes are known.
+
+    What changes at one moment stays in its order, so that the most of it is seen.
+    """
+    changes = [
+        (0.0 if each.node < 0 else float((start_s if each.begins else end_s)[each.node]), each.size_bytes)
+        for each in lowered.held
+    ]
+    points, held = [], 0
+    for at_s, size_bytes in sorted(changes, key=lambda change: change[0]):
+        held += size_bytes
+        points.append(MemoryPoint(at_s, held))
+    return tuple(points)

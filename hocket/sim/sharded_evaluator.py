@@ -14,6 +14,7 @@ from hocket.network import Network
 from hocket.sim.loop import event_loop
 from hocket.sim.loop.channels import alike_links
 from hocket.sim.loop.step_program import ChannelLinks, ItemTimes, StepDurations
+from hocket.sim.lowering.beside import Beside
 from hocket.sim.lowering.sharded_step import ShardedStep, lower_sharded_step
 from hocket.sim.sharded_memory import sharded_need
 
@@ -22,11 +23,14 @@ _ONE = np.zeros((1, 1), np.int64)
 
 
 class ShardedEvaluator:
-    """Seconds and bytes of a step of ``graph`` on ``network`` under any fully sharded plan."""
+    """Seconds and bytes of a step of ``graph`` on ``network`` under any fully sharded plan.
 
-    def __init__(self, graph: StepGraph, network: Network) -> None:
+    ``beside``: what runs beside computing, None for what the step's device has.
+    """
+
+    def __init__(self, graph: StepGraph, network: Network, beside: Beside | None = None) -> None:
         mean = dataclasses.replace(graph, durations_s=graph.durations_s.mean(axis=1, keepdims=True))
-        self.graph, self.step = mean, ShardedStep.of(mean, network)
+        self.graph, self.step = mean, ShardedStep.of(mean, network, beside)
         route, capacity_bps = alike_links(1.0, 1.0)  # of no channel: collectives have lanes
         self._links = ChannelLinks(route, capacity_bps, 0.0, 0.0, 1)
         self.evaluations = 0
@@ -48,3 +52,7 @@ class ShardedEvaluator:
     def memory_bytes(self, plan: Plan) -> float:
         """The memory that a worker's device needs under ``plan``."""
         return sharded_need(self.graph, self.step.schedule(plan), self.step.groups.shards).total_bytes
+
+    def full_bytes(self, plan: Plan) -> int:
+        """The most bytes of full parameters that a worker holds at once, or that are on their way to it."""
+        return self.step.schedule(plan).most_full_bytes

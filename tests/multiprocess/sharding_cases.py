@@ -21,6 +21,9 @@ import hocket
 from hocket.runtime.sharding.module_tree import blocks_of
 from hocket.runtime.sharding.module_units import modules_of_units
 from hocket.runtime.sharding.share_sums import of_torch, sum_shares
+from hocket.runtime.sharding.torch_sharding import noting_full_bytes
+from hocket.runtime.sharding.unit_profile import graph_of
+from hocket.sim.sharded_evaluator import ShardedEvaluator
 from hocket.tuner.sharded_training import _UnitPlanner
 from tests.multiprocess.sharding_setups import (
     MODELS,
@@ -36,7 +39,7 @@ from tests.multiprocess.sharding_setups import (
 
 
 def parity(
-    rank: int, world: int, *, kind: str, plan: str, compiled: str = "", clipped: bool = False
+    rank: int, world: int, *, kind: str, plan: str, compiled: bool = False, clipped: bool = False
 ) -> list[str]:
     """What differs after 20 steps."""
     pair = Pair(kind, plan, compiled=compiled, same_units=world > 2)
@@ -51,6 +54,17 @@ def every_way(rank: int, world: int, *, kind: str) -> dict[str, list[str]]:
         f"{plan} clipped={clipped}": parity(rank, world, kind=kind, plan=plan, clipped=clipped)
         for plan, clipped in ways
     }
+
+
+def compiled(rank: int, world: int, *, kind: str) -> dict[str, list[str]]:
+    """What differs between compiled models, clipped and not."""
+    found = {}
+    for clipped in (False, True):
+        torch._dynamo.reset()
+        found[f"clipped={clipped}"] = parity(
+            rank, world, kind=kind, plan="batched", compiled=True, clipped=clipped
+        )
+    return found
 
 
 def accumulation(rank: int, world: int, *, sync: bool) -> list[str]:
@@ -279,10 +293,19 @@ def overlap(rank: int, world: int) -> dict[str, Any]:
     for step in range(4):
         x, wanted = batch_of("gpt", rank, step)
         optimizer.zero_grad()
-        loss_of(model(x), wanted).backward()
+        with noting_full_bytes(model) as full:
+            loss_of(model(x), wanted).backward()
         optimizer.step()
-    timeline = model.hocket.timeline
+    timeline, handle = model.hocket.timeline, model.hocket
+    graph = graph_of(handle._sharded.events.last, model, handle.plan, world)
+    assert graph is not None
+    evaluator = ShardedEvaluator(graph, hocket.Network(num_workers=world))
     return {
+        "full": max(full),
+        "simulated_full": evaluator.full_bytes(handle.plan),
+        "held": max(point.held_bytes for point in timeline.memory),
+        "simulated_held": max(evaluator.step.schedule(handle.plan).most_held().values()),
+        "held_at_end": timeline.memory[-1].held_bytes,
         "kinds": sorted({(timeline.lanes[span.lane].name, span.kind) for span in timeline.spans}),
         "ordered": all(span.end_s >= span.start_s for span in timeline.spans),
         "explain": model.hocket.explain().splitlines(),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -23,16 +22,11 @@ def test_parameters_after_20_steps_are_bitwise_those_of_torchs_sharding(kind: st
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("kind", "backend", "world"),
-    [("gpt", "aot_eager", 2), ("resnet", "aot_eager", 2), ("gpt", "aot_eager", 4), ("gpt", "inductor", 2)],
-)
-@pytest.mark.parametrize("clipped", [False, True])
-def test_compiled_models_come_out_bitwise_as_torchs(
-    kind: str, backend: str, world: int, clipped: bool
-) -> None:
-    options: dict[str, Any] = {"kind": kind, "plan": "batched", "compiled": backend, "clipped": clipped}
-    assert run(f"{CASES}:parity", world=world, timeout_s=290, **options) == [[]] * world
+@pytest.mark.parametrize("world", [2, 4])
+@pytest.mark.parametrize("kind", ["gpt", "resnet"])
+def test_compiled_models_come_out_bitwise_as_torchs(kind: str, world: int) -> None:
+    for found in run(f"{CASES}:compiled", world=world, timeout_s=290, kind=kind):
+        assert not any(found.values()), found
 
 
 @pytest.mark.slow
@@ -92,6 +86,9 @@ def test_a_timeline_and_a_report_tell_what_ran_beside_what() -> None:
     assert ("compute", "wait") in kinds
     assert ("all-gathers", "pull") in kinds
     assert ("reduce-scatters", "reduce") in kinds
+    assert found["full"] == found["simulated_full"]
+    assert found["full"] <= found["held"] <= found["simulated_held"]
+    assert found["held_at_end"] == 0
     assert found["ordered"]
     assert found["explain"][0].startswith("plan 'batched', settled: 3 units, 1 of them resharded")
     assert any("waiting for all-gathers" in line for line in found["explain"])

@@ -47,10 +47,21 @@ class Group:
 
 
 class Twin:
-    """One step of ``graph`` under ``plan``; ``samples``: the measured step that each worker repeats."""
+    """One step of ``graph`` under ``plan``; ``samples``: the measured step that each worker repeats.
 
-    def __init__(self, graph: StepGraph, plan: Plan, groups: ShardGroups, samples: Sequence[int]) -> None:
+    ``blocks``: the collectives of a CPU's step that the program waits for as soon as it issues them.
+    """
+
+    def __init__(
+        self,
+        graph: StepGraph,
+        plan: Plan,
+        groups: ShardGroups,
+        samples: Sequence[int],
+        blocks: Sequence[str] = (),
+    ) -> None:
         self.graph, self.plan, self.costs, self.samples = graph, plan, groups, samples
+        self.blocks = blocks
         phase = [int(graph.phases[i]) for i in graph.order]
         ordered = [int(i) for _, _, i in sorted(zip(phase, range(len(phase)), graph.order, strict=True))]
         self.updates = [i for i in ordered if graph.phases[i] == Phase.UPDATE]
@@ -87,6 +98,8 @@ class Twin:
         group.gather_event = self.collective("gather", unit, stream, self.costs.gather_s(group.bytes))
         if self.on_gpus:
             self.gather_stream = [group.gather_event] * len(stream)
+        if "gather" in self.blocks:
+            self.compute = [group.gather_event] * len(stream)
         self.hold(group.bytes)
 
     def wait_for_unshard(self, unit: int) -> None:
@@ -148,7 +161,8 @@ class Twin:
         self.hold(group.trained_bytes + received)
         self.hold(-group.trained_bytes)
         stream = [max(a, b) for a, b in zip(self.reduce_stream, self.compute, strict=True)]
-        ended = self.collective("scatter", unit, stream, self.costs.scatter_s(group.trained_bytes))
+        cost = self.costs.whole_scatter_s if "scatter" in self.blocks else self.costs.scatter_s
+        ended = self.collective("scatter", unit, stream, cost(group.trained_bytes))
         if self.on_gpus:
             self.reduce_stream = [ended] * len(stream)
         self.scatter_states.append((ended, group.trained_bytes + received))
@@ -162,7 +176,9 @@ class Twin:
                 self.other_communicator = self.post_reduce
             else:
                 self.communicator = self.post_reduce
-        if not self.on_gpus and len(self.scatter_states) > 2:
+            if "scatter" in self.blocks:
+                self.compute = [self.post_reduce] * len(self.compute)
+        if not self.on_gpus and len(self.scatter_states) > (0 if "scatter" in self.blocks else 2):
             self.wait_for_scatter()
 
     def wait_for_scatter(self) -> None:
@@ -221,7 +237,12 @@ class Twin:
 
 
 def run_step(
-    graph: StepGraph, plan: Plan, groups: ShardGroups, samples: Sequence[int], norm_s: float | None = None
+    graph: StepGraph,
+    plan: Plan,
+    groups: ShardGroups,
+    samples: Sequence[int],
+    norm_s: float | None = None,
+    blocks: Sequence[str] = (),
 ) -> Run:
     """One step; ``norm_s``: of a step that clips, the seconds of the all-reduce of a number."""
-    return Twin(graph, plan, groups, samples).step(norm_s is not None, norm_s or 0.0)
+    return Twin(graph, plan, groups, samples, blocks).step(norm_s is not None, norm_s or 0.0)

@@ -8,11 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hocket.graph import Plan, StepGraph
+from hocket.graph import Phase, Plan, StepGraph
 from hocket.graph.clipped_step import clipped, norm_operations
 from hocket.network import Network, Nodes, ShardGroups, number_s
 from hocket.sim import simulate
+from hocket.sim.lowering.beside import ASYNCHRONOUS_GATHERS, BLOCKING
 from hocket.sim.lowering.sharded_step import ShardedStep, lower_sharded_step
+from hocket.sim.sharded_evaluator import ShardedEvaluator
 from hocket.sim.step_runs import StepRuns, lower
 from tests.naive import sharded as naive
 from tests.strategies import examples, steps
@@ -98,6 +100,32 @@ def test_every_job_runs_when_torchs_streams_run_it(case: tuple[StepGraph, Plan, 
         assert [start[0, 0, k], end[0, 0, k]] == pytest.approx(took), each
     assert schedule.most_held() == expected.most_held
     assert sum(held.size_bytes for held in schedule.held) == 0
+
+
+@given(cases(), st.booleans())
+@examples(100)
+def test_what_blocks_the_program_is_waited_for_as_it_is_issued(
+    case: tuple[StepGraph, Plan, Network], gathers: bool
+) -> None:
+    graph, plan, network = case
+    graph = dataclasses.replace(graph, device="cpu", durations_s=graph.durations_s[:, :1])
+    beside = ASYNCHRONOUS_GATHERS if gathers else BLOCKING
+    step = ShardedStep.of(graph, network, beside)
+    blocks = ["scatter"] if gathers else ["gather", "scatter"]
+    norm_s = number_s(network) if len(norm_operations(graph)) else None
+    expected = naive.run_step(graph, plan, ShardGroups.of(network), [0] * network.num_workers, norm_s, blocks)
+    assert ShardedEvaluator(graph, network, beside).seconds(plan) == pytest.approx(expected.end_s)
+    schedule = step.schedule(plan)
+    assert [(each.kind, each.unit) for each in schedule.collectives] == [
+        (kind, unit) for kind, unit, *_ in expected.collectives
+    ]
+    assert schedule.most_held() == expected.most_held
+    if not gathers:
+        computing_s = float(graph.durations_s[graph.phases != Phase.UPDATE].sum())
+        updates_s = float(graph.durations_s[graph.phases == Phase.UPDATE].sum()) / step.groups.shards
+        sums_s = sum(step.seconds_of(each) for each in schedule.collectives) + (norm_s or 0.0)
+        if step.groups.replicas is None:
+            assert expected.end_s == pytest.approx(computing_s + updates_s + sums_s)
 
 
 @given(cases())

@@ -11,12 +11,13 @@ from torch.optim import Optimizer
 
 import hocket
 from hocket.bench.training.variants import Copy
+from hocket.graph import Plan
 from hocket.profiler import StepSetup
 from hocket.runtime.sharding.module_tree import blocks_of
 from hocket.runtime.sharding.optimizers import take_over
 from hocket.runtime.sharding.sharded_handle import ShardedHandle
 
-_AHEAD = 2
+AHEAD = 2
 
 
 class PlainCopy(Copy):
@@ -45,14 +46,14 @@ def set_ahead(units: Sequence[Any]) -> None:
     """Have each unit list the two behind it in the forward pass, and the two before it in the backward."""
     for k, unit in enumerate(units):
         assert isinstance(unit, FSDPModule)
-        unit.set_modules_to_forward_prefetch(list(units[k + 1 : k + 1 + _AHEAD]))
-        unit.set_modules_to_backward_prefetch(list(reversed(units[max(0, k - _AHEAD) : k])) or [unit])
+        unit.set_modules_to_forward_prefetch(list(units[k + 1 : k + 1 + AHEAD]))
+        unit.set_modules_to_backward_prefetch(list(reversed(units[max(0, k - AHEAD) : k])) or [unit])
 
 
 class ShardedCopy(Copy):
     """A copy under ``plan`` by ``hocket.shard``; ``handle`` is its own."""
 
-    def __init__(self, setup: StepSetup, plan: str) -> None:
+    def __init__(self, setup: StepSetup, plan: str | Plan) -> None:
         super().__init__(setup)
         model: nn.Module
         optimizer: Optimizer

@@ -17,6 +17,8 @@ from hocket.bench.training.timed_models import check_name
 from hocket.bench.training.train import Ended, check_ended
 from hocket.bench.training.training_statistics import Quartiles, spread
 from hocket.lab import TSO_BYTES, Lab
+from hocket.tuner.plan_argument import AUTO
+from hocket.tuner.shard_plans import MOST_HELD
 
 _ENDING_S = 60.0
 
@@ -25,17 +27,27 @@ class ShardingRow(msgspec.Struct, frozen=True, kw_only=True):
     """One variant: seconds a step, ``rounds_s`` one figure a round, and the share of time that others had.
 
     ``speedup``: in each round, the time of plain FSDP2 over this one's; null for computing alone.
+    ``predicted_s``: a step by the simulator, ``difference``: that over the median of what was measured, less
+    1; ``full_bytes``: the most bytes of full parameters that rank 0 held at once, or that were on their way
+    to it, ``predicted_full_bytes``: the same by the simulator; null where there is none.
     """
 
     variant: str
     step_s: Quartiles
+    predicted_s: float | None
+    difference: float | None
+    full_bytes: int | None
+    predicted_full_bytes: int | None
     speedup: Quartiles | None
     rounds_s: list[float]
     stolen: float
 
 
 class ShardingBenchmark(msgspec.Struct, frozen=True, kw_only=True):
-    """A finished ``bench shard``: request, place (``rate_bps``: of the lab's links) and results."""
+    """A finished ``bench shard``: request, place (``rate_bps``: of the lab's links) and results.
+
+    ``limit_bytes``: of full parameters that "auto" has its plans hold; null for plans that are given.
+    """
 
     request: ShardingRequest
     nodes: int
@@ -45,6 +57,7 @@ class ShardingBenchmark(msgspec.Struct, frozen=True, kw_only=True):
     plan: str
     units: int
     explained: list[str]
+    limit_bytes: float | None
     rows: list[ShardingRow]
     wall_s: float
 
@@ -84,23 +97,36 @@ def bench_shard(request: ShardingRequest, *, nodes: int, rate_bps: float) -> Sha
         plan=timed.plan,
         units=timed.units,
         explained=timed.explained,
+        limit_bytes=_limit_bytes(request, timed),
         rows=rows_of(timed),
         wall_s=time.monotonic() - started_s,
     )
 
 
+def _limit_bytes(request: ShardingRequest, timed: TimedSharding) -> float | None:
+    """The limit that "auto" keeps to."""
+    own = timed.forecasts.get(PLAIN)
+    return MOST_HELD * own.full_bytes if request.plan == AUTO and own is not None else None
+
+
 def rows_of(timed: TimedSharding) -> list[ShardingRow]:
-    """A row for each variant, compared with plain FSDP2 round by round."""
+    """A row for each variant, compared with plain FSDP2 round by round, and with its forecast."""
     plain = timed.steps_s[PLAIN]
-    return [
-        ShardingRow(
-            variant=name,
-            step_s=spread(rounds_s),
-            speedup=None
-            if name == COMPUTE
-            else spread([before / own for before, own in zip(plain, rounds_s, strict=True)]),
-            rounds_s=rounds_s,
-            stolen=median(timed.stolen[name]),
+    rows = []
+    for name, rounds_s in timed.steps_s.items():
+        forecast, step_s = timed.forecasts.get(name), spread(rounds_s)
+        gains = [before / own for before, own in zip(plain, rounds_s, strict=True)]
+        rows.append(
+            ShardingRow(
+                variant=name,
+                step_s=step_s,
+                predicted_s=None if forecast is None else forecast.step_s,
+                difference=None if forecast is None else forecast.step_s / step_s.median - 1,
+                full_bytes=timed.full_bytes.get(name),
+                predicted_full_bytes=None if forecast is None else forecast.full_bytes,
+                speedup=None if name == COMPUTE else spread(gains),
+                rounds_s=rounds_s,
+                stolen=median(timed.stolen[name]),
+            )
         )
-        for name, rounds_s in timed.steps_s.items()
-    ]
+    return rows

@@ -20,6 +20,7 @@ import torch.distributed as dist
 from hocket.bench.host_noise import least_stolen, stolen_s
 from hocket.bench.rank_process import run_rank
 from hocket.bench.sharding.sharded_variants import PlainCopy, ShardedCopy
+from hocket.bench.sharding.sharding_forecast import forecasts
 from hocket.bench.sharding.sharding_request import (
     ASYNCHRONOUS,
     COMPUTE,
@@ -32,6 +33,8 @@ from hocket.bench.sharding.sharding_request import (
 from hocket.bench.training.timed_models import load
 from hocket.bench.training.variants import Copy, gradient_bytes
 from hocket.errors import HocketError
+from hocket.runtime.sharding.torch_default import default_plan
+from hocket.runtime.sharding.torch_sharding import noting_full_bytes
 
 _WARM_UP = 3
 _SETTLED_BY = 100
@@ -66,7 +69,17 @@ class _ShardedRank:
         """Every variant in every round."""
         request = self._request
         setup = load(request.model, request.batch_size, request.seed)
+        plain = default_plan(setup.model, dist.get_world_size())
         sharded = ShardedCopy(setup, request.plan)
+        self._say(f"{request.model}, batch {request.batch_size}: learning {HOCKET}'s plan")
+        for _ in range(_SETTLED_BY):
+            if sharded.handle.settled:
+                break
+            sharded.train(1)
+        graph, network = sharded.handle.profile, sharded.handle.network
+        if sharded.handle.next_plan is not None:
+            # Units do not change in a run: the plan comes into force as the next run would have it.
+            sharded = ShardedCopy(setup, sharded.handle.next_plan)
         copies: dict[str, Copy] = {
             COMPUTE: Copy(setup),
             PLAIN: PlainCopy(setup),
@@ -77,10 +90,7 @@ class _ShardedRank:
         for name, copy in copies.items():
             self._say(f"{request.model}, batch {request.batch_size}: warming up {name}")
             copy.train(_WARM_UP)
-        for _ in range(_SETTLED_BY):
-            if sharded.handle.settled:
-                break
-            sharded.train(1)
+        full_bytes = {name: _full_bytes(copy) for name, copy in copies.items() if name != COMPUTE}
         blocks: dict[str, list[tuple[float, float]]] = {name: [] for name in copies}
         for turn in range(request.blocks):
             self._say(f"round {turn + 1} of {request.blocks}")
@@ -99,6 +109,10 @@ class _ShardedRank:
             explained=sharded.handle.explain().splitlines(),
             steps_s={name: [step_s for step_s, _ in timed] for name, timed in blocks.items()},
             stolen={name: [stolen for _, stolen in timed] for name, timed in blocks.items()},
+            full_bytes=full_bytes,
+            forecasts={}
+            if graph is None or network is None
+            else forecasts(graph, network, plain, sharded.handle.plan),
         )
 
     def _timed(self, copy: Copy) -> tuple[float, float]:
@@ -125,6 +139,13 @@ class _ShardedRank:
     def _say(self, text: str) -> None:
         if dist.get_rank() == 0:
             print(text, file=sys.stderr, flush=True)
+
+
+def _full_bytes(copy: Copy) -> int:
+    """The most bytes of full parameters at once in a step."""
+    with noting_full_bytes(copy.model) as found:
+        copy.train(1)
+    return max(found, default=0)
 
 
 if __name__ == "__main__":

@@ -43,12 +43,21 @@ class ShardingRequest(msgspec.Struct, frozen=True, kw_only=True):
             raise HocketError(f"timeout of {self.timeout_s:g} s is not between 1 s and a week (604800 s)")
 
 
+class Forecast(msgspec.Struct, frozen=True, kw_only=True):
+    """The simulator's answer for a variant: seconds of a step, and the most bytes of full parameters."""
+
+    step_s: float
+    full_bytes: int
+
+
 class TimedSharding(msgspec.Struct, frozen=True, kw_only=True):
     """The report of rank 0.
 
     ``steps_s``: for each variant, what a step took on the slowest rank, one figure a round; ``stolen``: the
     share of processor time that other virtual machines had meanwhile. ``plan``: hocket's, by its policy, of
-    so many ``units``; ``explained``: its report.
+    so many ``units``; ``explained``: its report. ``full_bytes``: the most bytes of full parameters that rank
+    0 held at once, or that were on their way to it; ``forecasts``: of the step and the network as hocket
+    measured them, none where it had a plan without them.
     """
 
     workers: int
@@ -59,3 +68,5 @@ class TimedSharding(msgspec.Struct, frozen=True, kw_only=True):
     explained: list[str]
     steps_s: dict[str, list[float]]
     stolen: dict[str, list[float]]
+    full_bytes: dict[str, int]
+    forecasts: dict[str, Forecast]

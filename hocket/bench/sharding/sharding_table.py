@@ -20,6 +20,15 @@ def sharding_table(benchmark: ShardingBenchmark) -> Table:
             [row.speedup for row in rows],
             "FSDP2",
         ),
+        written_column(
+            "predicted, ms",
+            ["" if row.predicted_s is None else f"{1e3 * row.predicted_s:.1f}" for row in rows],
+        ),
+        written_column(
+            "off by", ["" if row.difference is None else f"{row.difference:+.1%}" for row in rows]
+        ),
+        written_column("full, MB", [_megabytes(row.full_bytes) for row in rows]),
+        written_column("predicted, MB", [_megabytes(row.predicted_full_bytes) for row in rows]),
         written_column("stolen", [f"{row.stolen:.1%}" for row in rows]),
     ]
     return terminal_table(columns, [row.variant == HOCKET for row in rows], spaced=True)
@@ -32,4 +41,11 @@ def sharding_heading(benchmark: ShardingBenchmark) -> str:
         f" {benchmark.request.batch_size}, {benchmark.nodes} nodes at {benchmark.rate_bps / 1e6:g} Mbit/s;"
         f" hocket: plan '{benchmark.plan}', {benchmark.units} units"
     )
-    return "\n".join([first, *benchmark.explained])
+    lines = [first, *benchmark.explained]
+    if benchmark.limit_bytes is not None:
+        lines.append(f"auto's limit of full parameters at once: {_megabytes(benchmark.limit_bytes)} MB")
+    return "\n".join(lines)
+
+
+def _megabytes(size_bytes: float | None) -> str:
+    return "" if size_bytes is None else f"{size_bytes / 1e6:.1f}"

@@ -11,10 +11,11 @@ from collections.abc import Generator
 from typing import Protocol
 
 import msgspec
+import numpy as np
 import torch
 
 from hocket.errors import HocketError
-from hocket.graph import Plan, StepGraph
+from hocket.graph import Phase, Plan, StepGraph
 from hocket.graph.io import plan_document, plan_from_document
 from hocket.network import Network
 from hocket.runtime.sharding.kept_plan import PlanMemory
@@ -73,7 +74,7 @@ class PlanLearning:
         if choice.network is None:
             choice.network = _measured(transfers, control)
         sharded = self._sharded
-        choice.graph = graph_of(sharded.events.last, sharded.model, choice.plan)
+        choice.graph = graph_of(sharded.events.last, sharded.model, choice.plan, choice.ranks)
         made = broadcast_value(self._made() if control.rank == 0 else _Made([]), control, _Made)
         if made.failure:
             choice.settle(f"no other could be made: {made.failure}")
@@ -83,7 +84,7 @@ class PlanLearning:
         choice.plan = now
         if now.units != best.units:
             choice.next_plan = best
-        self._memory.keep(best, _compute_s(choice.graph))
+        self._memory.keep(best, _compute_s(choice.graph, choice.ranks))
         choice.settle(self._why(now.units == best.units))
 
     def _why(self, same_units: bool) -> str:
@@ -118,8 +119,12 @@ def _measured(transfers: GlooGroup, control: GlooGroup) -> Network:
             return network
 
 
-def _compute_s(graph: StepGraph | None) -> float:
-    return 0.0 if graph is None else float(graph.typical().durations_s.sum())
+def _compute_s(graph: StepGraph | None, ranks: int) -> float:
+    """Seconds that a rank computes in a step, of which updates are of its shards."""
+    if graph is None:
+        return 0.0
+    parts = np.where(graph.phases == Phase.UPDATE, 1 / ranks, 1.0)
+    return float(graph.typical().durations_s[:, 0] @ parts)
 
 
 def of_ranks(network: Network, ranks: int) -> Network:

@@ -41,9 +41,13 @@ class NotedGather(dist.Work):
 
 
 class SumUnderWay(NamedTuple):
-    """A reduce-scatter of ``unit`` whose shares travel by ``work``; ``end`` makes the sum of them."""
+    """A reduce-scatter of ``unit`` whose shares travel by ``work``; ``end`` makes the sum of them.
+
+    ``size_bytes``: of what is sent and received meanwhile.
+    """
 
     unit: int
+    size_bytes: int
     work: dist.Work
     end: Callable[[], None]
 
@@ -55,12 +59,18 @@ class SumsUnderWay:
         self._events = events
         self._waiting: deque[SumUnderWay] = deque()
 
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of the buffers of all that is under way."""
+        return sum(one.size_bytes for one in self._waiting)
+
     def add(self, one: SumUnderWay) -> None:
         """Have ``one`` end with this backward pass, or before, when two are behind it."""
         # Autograd runs it before backward() returns, behind what torch's sharding has it run. Each asks for
         # it: a pass that fails runs none, and leaves some here that the next one ends.
         Variable._execution_engine.queue_callback(self.end)
         self._waiting.append(one)
+        self._events.note_held()
         while len(self._waiting) > _AT_ONCE:
             self.end_one(self._waiting.popleft())
 
@@ -74,6 +84,7 @@ class SumsUnderWay:
         with self._events.waiting("reduce", one.unit):
             one.work.wait()
         one.end()
+        self._events.note_held()
 
 
 class _Allocating:
@@ -138,7 +149,7 @@ class ReduceBeside(_Allocating):
         def end() -> None:
             sum_shares(received, output_tensor, rank, ranks, mean)
 
-        one = SumUnderWay(self._unit, work, end)
+        one = SumUnderWay(self._unit, input_tensor.nbytes + received.nbytes, work, end)
         if mean and output_tensor.dtype in _MEAN_TYPES and not self._read_at_once():
             self._sums.add(one)
         else:

@@ -58,20 +58,24 @@ class Transfer:
 
 @dataclass
 class StepEvents:
-    """The events of one step, in their order."""
+    """The events of one step, in their order; ``held``: moments, and the bytes held beside shards since."""
 
     begin_s: float
     end_s: float = 0.0
     cuts: list[Cut] = field(default_factory=list)
     waits: list[Wait] = field(default_factory=list)
     transfers: list[Transfer] = field(default_factory=list)
+    held: list[tuple[float, int]] = field(default_factory=list)
 
 
 class ShardEvents:
     """The events of the last steps; ``steps``: how many there were.
 
-    ``clock`` is asked by the training thread and by gloo's, which end transfers.
+    ``clock`` is asked by the training thread and by gloo's, which end transfers. ``held_bytes``: asked for
+    the memory that is held beside shards; None where it is not known.
     """
+
+    held_bytes: Callable[[], int] | None = None
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self.steps = 0
@@ -90,6 +94,12 @@ class ShardEvents:
         """Note that the processor goes over to other work."""
         backward = torch._C._current_graph_task_id() != -1
         self._now.cuts.append(Cut(what, unit, self._clock(), backward))
+        self.note_held()
+
+    def note_held(self) -> None:
+        """Note the memory that is held beside shards."""
+        if self.held_bytes is not None:
+            self._now.held.append((self._clock(), self.held_bytes()))
 
     @contextlib.contextmanager
     def waiting(self, kind: Transferring, unit: int | None) -> Iterator[None]:

@@ -7,7 +7,7 @@ from statistics import mean, median
 
 from hocket.graph import Plan
 from hocket.graph.plan import batch_name, planned_for_others, transfers_text
-from hocket.graph.timeline import Kind, Lane, Span
+from hocket.graph.timeline import Kind, Lane, MemoryPoint, Span
 from hocket.runtime.sharding.computing_pieces import pieces_of
 from hocket.runtime.sharding.shard_choice import ShardChoice
 from hocket.runtime.sharding.shard_events import ShardEvents, StepEvents
@@ -101,7 +101,12 @@ def measured_timeline(events: ShardEvents, plan: Plan, title: str) -> MeasuredTi
         for step in steps
         for lane, name, kind, start_s, end_s in (*_computing(step, names), *_transfers(step, names))
     ]
-    return MeasuredTimeline(title=title, lanes=lanes, spans=tuple(sorted(spans, key=lambda s: s.start_s)))
+    return MeasuredTimeline(
+        title=title,
+        lanes=lanes,
+        spans=tuple(sorted(spans, key=lambda s: s.start_s)),
+        memory=tuple(MemoryPoint(at_s - zero_s, held) for step in steps for at_s, held in step.held),
+    )
 
 
 _Row = tuple[int, str, Kind, float, float]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,13 +12,19 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 
+from hocket.errors import HocketError
 from hocket.graph import Plan
 from hocket.runtime.sharding.module_units import modules_of_units
 from hocket.runtime.sharding.processor_collectives import GatherBeside, ReduceBeside, SumsUnderWay
 from hocket.runtime.sharding.shard_events import ShardEvents
 from hocket.runtime.sharding.shardable import check_types
 from hocket.runtime.sharding.share_sums import sums_are_gloos
-from hocket.runtime.sharding.torch_sharding import drop_unread_gathers, reads_sums_at_once
+from hocket.runtime.sharding.torch_sharding import (
+    HeldByUnits,
+    begun,
+    drop_unread_gathers,
+    reads_sums_at_once,
+)
 from hocket.runtime.training.first_readers import Hook
 
 
@@ -53,6 +60,8 @@ class ShardedModel:
         self.sums_here = self.beside and sums_are_gloos(mesh.get_group(mesh.ndim - 1))
         if self.beside:
             self._start_collectives_here()
+            held = HeldByUnits(model)
+            events.held_bytes = lambda: held.all_bytes() + self._sums.held_bytes
         self._note_passes()
         self._set_prefetch(plan)
 
@@ -90,10 +99,34 @@ class ShardedModel:
         """Note when units compute, and leave nothing behind that a pass has not come to."""
         for index, modules in self.modules.items():
             for module in modules:
+                module.register_forward_pre_hook(Hook(self._check_called, always=True), prepend=True)
                 # Behind torch's own hook, which waits for the parameters, and before the one that frees them.
                 module.register_forward_pre_hook(Hook(self._noting("enter", index), always=True))
                 module.register_forward_hook(Hook(self._noting("leave", index), always=True), prepend=True)
+                # Behind the one that frees them.
+                module.register_forward_hook(Hook(self._note_held, always=True))
         self.model.register_forward_hook(Hook(self._end_pass, always=True))
+        self.model.register_forward_hook(Hook(self._explain_failure, always=True), always_call=True)
+
+    def _check_called(self, module: nn.Module, *_: Any) -> None:
+        """Refuse a unit that is called before the model: torch would take it for one of its own."""
+        if module is not self.model and not begun(self.model):
+            name = next(name for name, each in self.model.named_modules() if each is module)
+            raise HocketError(
+                f"'{name}' was called outside of the model's forward(), which gathers what it needs; call the"
+                " model, or name the method that was called instead by"
+                " torch.distributed.fsdp.register_fsdp_forward_method(model, NAME)"
+            )
+
+    def _explain_failure(self, *_: Any) -> None:
+        """Add the fix to torch's error where a function has read a parameter that is not gathered."""
+        error = sys.exc_info()[1]
+        if error is not None and "mixed torch.Tensor and DTensor" in str(error):
+            error.add_note(
+                "hocket.shard: a parameter was read while it was sharded, by a function or a module outside"
+                " of its unit, as a tied weight is; have one unit of all modules that read it, such as the"
+                " root's (plan='fsdp')"
+            )
 
     def _noting(self, what: Any, index: int) -> Any:
         def note(*_: Any) -> None:
@@ -101,6 +134,10 @@ class ShardedModel:
                 self.events.cut(what, index)
 
         return note
+
+    def _note_held(self, *_: Any) -> None:
+        if torch.is_grad_enabled():
+            self.events.note_held()
 
     def _end_pass(self, *_: Any) -> None:
         for unit in self.units.values():

@@ -16,11 +16,12 @@ _Kinds: TypeAlias = tuple[tuple[Phase, int | None, bool], ...]
 
 
 def graph_of(
-    steps: Sequence[StepEvents], model: torch.nn.Module, plan: Plan, batch_size: int = 1
+    steps: Sequence[StepEvents], model: torch.nn.Module, plan: Plan, ranks: int, batch_size: int = 1
 ) -> StepGraph | None:
     """The step that ``steps`` under ``plan`` show, of those that did the same; None where there is none.
 
-    Each operation has as many durations as there were such steps.
+    Each operation has as many durations as there were such steps. Updates take ``ranks`` times as long as
+    they did: a step's are of whole parameters, and these were of shards.
     """
     cut = [pieces_of(step) for step in steps]
     kinds = [tuple((piece.phase, piece.unit, piece.completes) for piece in pieces) for pieces in cut]
@@ -34,7 +35,7 @@ def graph_of(
         batch_size=batch_size,
         device="cpu",
         parameters=parameter_rows(_whole(parameters)),
-        operations=_operations(alike, units, kinds[-1]),
+        operations=_operations(alike, units, kinds[-1], ranks),
     )
     return step_from_rows(rows)
 
@@ -45,7 +46,7 @@ def _whole(parameters: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 
 
 def _operations(
-    alike: Sequence[Sequence[ComputingPiece]], units: Sequence[Sequence[str]], kinds: _Kinds
+    alike: Sequence[Sequence[ComputingPiece]], units: Sequence[Sequence[str]], kinds: _Kinds, ranks: int
 ) -> list[OperationRow]:
     """The chain, with reads where a unit first computes in a pass, and gradients where they are complete."""
     rows: list[OperationRow] = []
@@ -61,7 +62,8 @@ def _operations(
         reads = [] if unit is None or phase == "update" else list(units[unit])
         produces = [] if unit is None or not completes else [n for n in units[unit] if n not in told]
         told.update(produces)
-        seconds = [pieces[number].seconds for pieces in alike]
+        times = ranks if phase == "update" else 1
+        seconds = [times * pieces[number].seconds for pieces in alike]
         rows.append(OperationRow(name, phase, seconds, last, reads, produces))
         last = [name]
     return rows

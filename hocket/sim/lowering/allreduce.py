@@ -279,5 +279,5 @@ def _timeline_nodes(graph: StepGraph, plan: Plan, first_op: int) -> tuple[Timeli
     if len(names) + len(gathers) < first_op - 1:
         names.append("norm")
     names += gathers
-    shown += [TimelineNode(node, name, "reduce", "network") for node, name in enumerate(names)]
+    shown += [TimelineNode(node, name, "reduce", "reductions") for node, name in enumerate(names)]
     return tuple(shown)

@@ -29,6 +29,14 @@ class TimelineNode(NamedTuple):
     lane: str
 
 
+class HeldChange(NamedTuple):
+    """Memory that a worker takes, or gives back, when a node begins or ends; node -1: the step's begin."""
+
+    node: int
+    begins: bool
+    size_bytes: int
+
+
 @dataclass(frozen=True, kw_only=True)
 class Lowered:
     """A step, its plan and its network as the kernel runs them.
@@ -41,7 +49,7 @@ class Lowered:
     that ends with a worker's step, where steps overlap; -1 where each starts with everything at rest;
     ``drawn_places`` and ``drawn_group``: local places whose preference a random policy draws, and what they
     are drawn by (the parts of a batch together); ``num_events``: what of a step of W workers takes a lane:
-    operations, transfers, parsing.
+    operations, transfers, parsing; ``held``: changes of a worker's memory, where they are known.
     """
 
     graph: StepGraph
@@ -58,6 +66,7 @@ class Lowered:
     drawn_places: Indices
     drawn_group: Indices
     timeline_nodes: tuple[TimelineNode, ...]
+    held: tuple[HeldChange, ...] = ()
 
     @property
     def num_locals(self) -> int:

@@ -20,20 +20,21 @@ from hocket.graph.timeline import Kind
 from hocket.graph.unit_places import ParameterPlaces
 from hocket.network import Network, ShardGroups, number_s
 from hocket.sim.loop.step_program import NO_LANE, StepProgram
-from hocket.sim.lowering.lowered import Edges, Floats, Lowered, TimelineNode, rows_of
+from hocket.sim.lowering.beside import STARTED, STREAMS, Beside
+from hocket.sim.lowering.lowered import Edges, Floats, HeldChange, Lowered, TimelineNode, rows_of
 from hocket.sim.lowering.unit_schedule import BEGIN, Collective, Link, UnitSchedule
 
-_SHOWN: dict[str, tuple[str, Kind]] = {
-    "gather": ("gather", "pull"),
-    "scatter": ("reduce-scatter", "push"),
-    "reduce": ("all-reduce", "reduce"),
-    "norm": ("norm", "reduce"),
+_SHOWN: dict[str, tuple[str, Kind, str]] = {
+    "gather": ("gather", "pull", "all-gathers"),
+    "scatter": ("reduce-scatter", "push", "reduce-scatters"),
+    "reduce": ("all-reduce", "reduce", "all-reduces"),
+    "norm": ("norm", "reduce", "all-reduces"),
 }
 
 
-def runs_ahead(graph: StepGraph) -> bool:
-    """Tell whether the program runs ahead of the step's device, as with every one but CPUs."""
-    return graph.device != "cpu"
+def beside_of(graph: StepGraph) -> Beside:
+    """The way in which ``graph``'s device has collectives beside computing, on CPUs by hocket.shard."""
+    return STARTED if graph.device == "cpu" else STREAMS
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,18 +52,23 @@ class ShardedStep:
     durations_s: Floats
     begun_s: Floats
     clips: bool
+    beside: Beside
     _known_s: dict[tuple[str, int], float] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, graph: StepGraph, network: Network) -> ShardedStep:
-        """Lay out ``graph`` for the workers of ``network``; HocketError where groups do not fit."""
+    def of(cls, graph: StepGraph, network: Network, beside: Beside | None = None) -> ShardedStep:
+        """Lay out ``graph`` for the workers of ``network``; HocketError where groups do not fit.
+
+        ``beside``: None for what the step's device has.
+        """
         groups, places = ShardGroups.of(network), ParameterPlaces(graph)
         order = places.order
         computing = graph.durations_s[order.operations].T
         updating = graph.durations_s[order.updates].T / groups.shards
         durations_s = np.ascontiguousarray(np.concatenate((computing, updating), axis=1))
         begun_s = np.concatenate((np.zeros((len(durations_s), 1)), durations_s.cumsum(axis=1)), axis=1)
-        return cls(graph, network, groups, places, durations_s, begun_s, len(norm_operations(graph)) > 0)
+        clips = len(norm_operations(graph)) > 0
+        return cls(graph, network, groups, places, durations_s, begun_s, clips, beside or beside_of(graph))
 
     def schedule(self, plan: Plan) -> UnitSchedule:
         """The schedule of FSDP2 under ``plan``, which fits the step."""
@@ -70,7 +76,7 @@ class ShardedStep:
         return UnitSchedule(
             plan=plan,
             places=[self.places.of(unit) for unit in plan.units],
-            ahead=runs_ahead(self.graph),
+            beside=self.beside,
             all_reduced=self.groups.replicas is not None,
         ).run(order.turn, len(order.operations))
 
@@ -84,7 +90,8 @@ class ShardedStep:
     def _found_s(self, each: Collective) -> float:
         if each.kind == "norm":
             return number_s(self.network)
-        of_kind = {"gather": self.groups.gather_s, "scatter": self.groups.scatter_s}
+        scatter_s = self.groups.whole_scatter_s if self.beside.whole_scatters else self.groups.scatter_s
+        of_kind = {"gather": self.groups.gather_s, "scatter": scatter_s}
         return of_kind.get(each.kind, self.groups.reduce_s)(each.size_bytes)
 
 
@@ -143,6 +150,17 @@ def lower_sharded_step(step: ShardedStep, plan: Plan, num_workers: int, *, apart
         drawn_places=np.zeros(0, np.int64),
         drawn_group=np.zeros(0, np.int64),
         timeline_nodes=_timeline_nodes(step, plan, collectives, spans if apart else None),
+        held=_held(schedule, [u + int(number[node]) for node in last_node]) if apart else (),
+    )
+
+
+def _held(schedule: UnitSchedule, nodes: list[int]) -> tuple[HeldChange, ...]:
+    """Changes of memory, behind the last node of each link, or when a collective begins."""
+    return tuple(
+        HeldChange(each.collective, begins=True, size_bytes=each.size_bytes)
+        if each.collective is not None
+        else HeldChange(-1 if each.link == BEGIN else nodes[each.link], False, each.size_bytes)
+        for each in schedule.held
     )
 
 
@@ -188,7 +206,7 @@ def _timeline_nodes(
         i = int(operations[place])
         shown.append(TimelineNode(u + k, graph.operation_names[i], PHASE_NAMES[graph.phases[i]], "compute"))
     for k, each in enumerate(collectives):
-        name, drawn = _SHOWN[each.kind]
+        name, drawn, lane = _SHOWN[each.kind]
         unit = "" if each.kind == "norm" else f"{batch_name(plan.units[each.unit])} ({name})"
-        shown.append(TimelineNode(k, unit or name, drawn, "network"))
+        shown.append(TimelineNode(k, unit or name, drawn, lane))
     return tuple(shown)

@@ -11,8 +11,9 @@ On GPUs the program runs ahead of the device, so that only what streams wait for
 * Updates wait for everything. HSDP's all-reduces have a communicator and a stream of their own.
 
 On CPUs (gloo) the program itself runs the step, and what it issues waits for what it has come to. There torch
-computes nothing while a collective runs; :func:`hocket.shard` starts them beside computing, and that is what
-is modelled: a reduce-scatter is waited for when two others are behind it.
+computes nothing while a collective runs: it is waited for as soon as it is issued. :func:`hocket.shard`
+starts them beside computing, and a reduce-scatter is waited for when two others are behind it. Which of these
+holds a ``Beside`` says.
 
 Memory is what the allocator holds beside shards, in the program's order: the buffer of an all-gather until
 its copies (in the forward pass until the next unit's copies), a unit's full parameters from there until it is
@@ -28,6 +29,7 @@ from typing import Literal
 
 from hocket.graph import Plan
 from hocket.graph.unit_places import UnitPlaces
+from hocket.sim.lowering.beside import Beside
 
 CollectiveKind = Literal["gather", "scatter", "reduce", "norm"]
 BEGIN = -1
@@ -82,14 +84,11 @@ class _Unit:
 
 @dataclass(kw_only=True)
 class UnitSchedule:
-    """A step of FSDP2: the chain that each worker runs, collectives in the order of their issue, memory.
-
-    ``ahead``: the program runs ahead of the device, as with GPUs.
-    """
+    """A step of FSDP2: the chain that each worker runs, collectives in the order of their issue, memory."""
 
     plan: Plan
     places: Sequence[UnitPlaces]
-    ahead: bool
+    beside: Beside
     all_reduced: bool
     chain: list[Link] = field(default_factory=list)
     collectives: list[Collective] = field(default_factory=list)
@@ -104,6 +103,7 @@ class UnitSchedule:
         self._buffered: int | None = None  # the unit whose all-gather's buffer is still held
         self._scatters: deque[int] = deque()  # those that computing has not waited for
         self._forward_order: list[int] = []
+        self._full_bytes = self.most_full_bytes = 0  # of parameters that are whole, or on their way to be
 
     def run(self, turn: int, num_places: int) -> UnitSchedule:
         """Run the hooks of a whole step whose backward pass begins at place ``turn``; itself."""
@@ -170,10 +170,14 @@ class UnitSchedule:
         unit = self._units[index]
         if unit.gather is not None or unit.is_full:
             return
-        behind = self._copied if self.ahead else len(self.chain) - 1
+        behind = self._copied if self.beside.ahead else len(self.chain) - 1
         size = unit.places.gathered_bytes
+        self._full_bytes += size
+        self.most_full_bytes = max(self.most_full_bytes, self._full_bytes)
         unit.gather = self._issue("gather", index, size, behind, again=self._phase == "backward")
         self._hold(size, unit.gather)
+        if not self.beside.gathers:
+            self._wait(unit.gather)
 
     def _await_gather(self, index: int) -> None:
         """``wait_for_unshard``: the copies out of the buffer are the beginning of the unit's computing."""
@@ -199,6 +203,7 @@ class UnitSchedule:
     def _reshard(self, index: int) -> None:
         if self._units[index].is_full:
             self._units[index].is_full = False
+            self._full_bytes -= self.places[index].gathered_bytes
             self._hold(-self.places[index].gathered_bytes)
 
     def _pre_forward(self, index: int) -> None:
@@ -231,7 +236,7 @@ class UnitSchedule:
         unit = self.places[index]
         self._hold(unit.scattered_bytes)  # its gradients, all of which are there now
         self._reshard(index)
-        if self.ahead:
+        if self.beside.ahead:
             self._await_scatters(_SCATTERS_AHEAD - 1)
         if unit.scattered_bytes == 0:
             return
@@ -241,13 +246,15 @@ class UnitSchedule:
         scatter = self._issue("scatter", index, unit.scattered_bytes, here)
         self._scatters.append(scatter)
         if self.all_reduced:
-            self._issue("reduce", index, unit.scattered_bytes, here, follows=scatter)
-        if not self.ahead:
-            self._await_scatters(_SCATTERS_BESIDE - 1)
+            reduce = self._issue("reduce", index, unit.scattered_bytes, here, follows=scatter)
+            if not self.beside.scatters:
+                self._wait(reduce)
+        if not self.beside.ahead:
+            self._await_scatters(_SCATTERS_BESIDE - 1 if self.beside.scatters else 0)
 
     def _buffer_bytes(self, size_bytes: int) -> int:
-        """Of a reduce-scatter: what is sent and, on CPUs, what is received."""
-        return size_bytes if self.ahead else 2 * size_bytes
+        """Of a reduce-scatter: what is sent and, where shares are exchanged or gloo copies, as much again."""
+        return size_bytes if self.beside.ahead else 2 * size_bytes
 
     def _await_scatters(self, left: int) -> None:
         """Wait for the oldest reduce-scatters until so many are left."""

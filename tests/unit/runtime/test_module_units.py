@@ -183,6 +183,16 @@ def test_a_block_that_shares_a_parameter_with_the_rest_is_of_the_rest() -> None:
     assert "blocks.3.expand.weight" in plan.units[0]
 
 
+def test_a_module_that_blocks_share_is_in_one_unit_with_all_of_them() -> None:
+    model = nn.Sequential(Scaled(), Scaled(), Scaled())
+    model[1].layer = model[0].layer
+    first, second, third = (below(model, f"{k}.") for k in range(3))
+    assert second == ("1.scale", "1.again.weight", "1.again.bias")  # what is shared has its first name
+    assert list(default_plan(model, 2).units) == [(*first, *second), third]
+    with pytest.raises(HocketError, match="has other parameters of '1'; plan with whole modules, such as"):
+        modules_of_units(model, [first, second, third])
+
+
 def test_what_is_sharded_already_has_the_same_blocks() -> None:
     model = nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 2))
     kind = type("FSDPSequential", (type("FSDPModule", (), {}), nn.Sequential), {})

@@ -183,3 +183,63 @@ def test_the_handle_answers() -> None:
     assert norm.ndim == 0
     assert handle.timeline.spans
     assert "no whole step" not in handle.explain()
+
+
+class Tied(nn.Module):
+    """Logits by the embedding's weight, which a function reads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(8, 4)
+        self.blocks = nn.ModuleList(nn.Sequential(nn.Linear(4, 4), nn.Tanh()) for _ in range(2))
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        x = self.embedding(tokens)
+        for block in self.blocks:
+            x = block(x)
+        return nn.functional.linear(x, self.embedding.weight)
+
+
+@pytest.mark.usefixtures("alone")
+def test_a_unit_is_not_called_before_its_model() -> None:
+    model, _ = hocket.shard(Tied(), sgd, plan="fsdp")
+    with pytest.raises(HocketError) as refused:
+        model.blocks[0](torch.ones(1, 4))
+    assert str(refused.value) == (
+        "'blocks.0.0' was called outside of the model's forward(), which gathers what it needs; call the"
+        " model, or name the method that was called instead by"
+        " torch.distributed.fsdp.register_fsdp_forward_method(model, NAME)"
+    )
+    model(torch.zeros(1, dtype=torch.int64)).sum().backward()
+    assert model.blocks[0](torch.ones(1, 4)).shape == (1, 4)
+
+
+@pytest.mark.usefixtures("alone")
+def test_a_method_that_torch_was_told_of_may_call_units() -> None:
+    model = Tied()
+    model.encode = lambda x: model.blocks[0](x)
+    model, _ = hocket.shard(model, sgd, plan="fsdp")
+    torch.distributed.fsdp.register_fsdp_forward_method(model, "encode")
+    assert model.encode(torch.ones(1, 4)).shape == (1, 4)
+
+
+@pytest.mark.usefixtures("alone")
+def test_a_tied_weight_that_a_function_reads_while_it_is_sharded_is_named_with_the_fix() -> None:
+    names = [name for name, _ in Tied().named_parameters()]
+    units = [tuple(name for name in names if name.startswith(part)) for part in ("embedding", "blocks")]
+    plan = hocket.Plan(
+        policy="apart",
+        model="Tied",
+        architecture="fsdp",
+        units=tuple(units),
+        reshard_after_forward=(True, True),
+        compute_order=None,
+    )
+    model, _ = hocket.shard(Tied(), sgd, plan=plan)
+    with pytest.raises(RuntimeError, match=r"mixed torch\.Tensor and DTensor") as failed:
+        model(torch.zeros(1, dtype=torch.int64))
+    (note,) = failed.value.__notes__
+    assert note.startswith("hocket.shard: a parameter was read while it was sharded, by a function or")
+    assert "such as the root's (plan='fsdp')" in note
+    of_root, _ = hocket.shard(Tied(), sgd, plan="fsdp")
+    of_root(torch.zeros(1, dtype=torch.int64)).sum().backward()
