@@ -56,3 +56,7 @@ class ShardedEvaluator:
     def full_bytes(self, plan: Plan) -> int:
         """The most bytes of full parameters that a worker holds at once, or that are on their way to it."""
         return self.step.schedule(plan).most_full_bytes
+
+    def held_bytes(self, plan: Plan) -> int:
+        """The most bytes that a worker holds at once beside its shards."""
+        return max(self.step.schedule(plan).most_held().values())

@@ -12,13 +12,11 @@ from statistics import median
 import msgspec
 
 from hocket.bench.rank_process import environment_of_ranks
-from hocket.bench.sharding.sharding_request import COMPUTE, PLAIN, ShardingRequest, TimedSharding
+from hocket.bench.sharding.sharding_request import COMPUTE, HOCKET, PLAIN, ShardingRequest, TimedSharding
 from hocket.bench.training.timed_models import check_name
 from hocket.bench.training.train import Ended, check_ended
 from hocket.bench.training.training_statistics import Quartiles, spread
 from hocket.lab import TSO_BYTES, Lab
-from hocket.tuner.plan_argument import AUTO
-from hocket.tuner.shard_plans import MOST_HELD
 
 _ENDING_S = 60.0
 
@@ -46,7 +44,9 @@ class ShardingRow(msgspec.Struct, frozen=True, kw_only=True):
 class ShardingBenchmark(msgspec.Struct, frozen=True, kw_only=True):
     """A finished ``bench shard``: request, place (``rate_bps``: of the lab's links) and results.
 
-    ``limit_bytes``: of full parameters that "auto" has its plans hold; null for plans that are given.
+    ``held_bytes``: the most that rank 0 holds beside its shards under hocket's plan, full parameters and
+    buffers of transfers; ``predicted_held_bytes``: by the simulator, with gradients while they are copied;
+    ``limit_bytes``: what "auto" allows, null for plans that are given.
     """
 
     request: ShardingRequest
@@ -57,6 +57,8 @@ class ShardingBenchmark(msgspec.Struct, frozen=True, kw_only=True):
     plan: str
     units: int
     explained: list[str]
+    held_bytes: int
+    predicted_held_bytes: int | None
     limit_bytes: float | None
     rows: list[ShardingRow]
     wall_s: float
@@ -97,16 +99,12 @@ def bench_shard(request: ShardingRequest, *, nodes: int, rate_bps: float) -> Sha
         plan=timed.plan,
         units=timed.units,
         explained=timed.explained,
-        limit_bytes=_limit_bytes(request, timed),
+        held_bytes=timed.held_bytes,
+        predicted_held_bytes=timed.forecasts[HOCKET].held_bytes if HOCKET in timed.forecasts else None,
+        limit_bytes=timed.limit_bytes,
         rows=rows_of(timed),
         wall_s=time.monotonic() - started_s,
     )
-
-
-def _limit_bytes(request: ShardingRequest, timed: TimedSharding) -> float | None:
-    """The limit that "auto" keeps to."""
-    own = timed.forecasts.get(PLAIN)
-    return MOST_HELD * own.full_bytes if request.plan == AUTO and own is not None else None
 
 
 def rows_of(timed: TimedSharding) -> list[ShardingRow]:

@@ -10,6 +10,7 @@ from hocket.graph import Plan, StepGraph
 from hocket.network import Network
 from hocket.sim.lowering.beside import ASYNCHRONOUS_GATHERS, BLOCKING, STARTED
 from hocket.sim.sharded_evaluator import ShardedEvaluator
+from hocket.tuner.shard_plans import MOST_HELD
 
 
 def forecasts(graph: StepGraph, network: Network, plain: Plan, planned: Plan) -> dict[str, Forecast]:
@@ -24,8 +25,17 @@ def forecasts(graph: StepGraph, network: Network, plain: Plan, planned: Plan) ->
     found = {}
     for name, (plan, beside) in variants.items():
         evaluator = ShardedEvaluator(graph, network, beside)
-        found[name] = Forecast(step_s=evaluator.seconds(plan), full_bytes=evaluator.full_bytes(plan))
+        found[name] = Forecast(
+            step_s=evaluator.seconds(plan),
+            full_bytes=evaluator.full_bytes(plan),
+            held_bytes=evaluator.held_bytes(plan),
+        )
     return found
+
+
+def limit_of_auto(graph: StepGraph, network: Network, own: Plan) -> float:
+    """Bytes beside shards that plans of "auto" may hold, which begins with ``own``."""
+    return MOST_HELD * ShardedEvaluator(graph, network, STARTED).held_bytes(own)
 
 
 def _listed_ahead(plain: Plan) -> Plan:

@@ -20,7 +20,7 @@ import torch.distributed as dist
 from hocket.bench.host_noise import least_stolen, stolen_s
 from hocket.bench.rank_process import run_rank
 from hocket.bench.sharding.sharded_variants import PlainCopy, ShardedCopy
-from hocket.bench.sharding.sharding_forecast import forecasts
+from hocket.bench.sharding.sharding_forecast import forecasts, limit_of_auto
 from hocket.bench.sharding.sharding_request import (
     ASYNCHRONOUS,
     COMPUTE,
@@ -35,6 +35,7 @@ from hocket.bench.training.variants import Copy, gradient_bytes
 from hocket.errors import HocketError
 from hocket.runtime.sharding.torch_default import default_plan
 from hocket.runtime.sharding.torch_sharding import noting_full_bytes
+from hocket.tuner.plan_argument import AUTO
 
 _WARM_UP = 3
 _SETTLED_BY = 100
@@ -69,7 +70,7 @@ class _ShardedRank:
         """Every variant in every round."""
         request = self._request
         setup = load(request.model, request.batch_size, request.seed)
-        plain = default_plan(setup.model, dist.get_world_size())
+        plain, own = (default_plan(setup.model, dist.get_world_size(), beside=b) for b in (False, True))
         sharded = ShardedCopy(setup, request.plan)
         self._say(f"{request.model}, batch {request.batch_size}: learning {HOCKET}'s plan")
         for _ in range(_SETTLED_BY):
@@ -77,6 +78,7 @@ class _ShardedRank:
                 break
             sharded.train(1)
         graph, network = sharded.handle.profile, sharded.handle.network
+        known = None if graph is None or network is None else (graph, network)
         if sharded.handle.next_plan is not None:
             # Units do not change in a run: the plan comes into force as the next run would have it.
             sharded = ShardedCopy(setup, sharded.handle.next_plan)
@@ -110,9 +112,9 @@ class _ShardedRank:
             steps_s={name: [step_s for step_s, _ in timed] for name, timed in blocks.items()},
             stolen={name: [stolen for _, stolen in timed] for name, timed in blocks.items()},
             full_bytes=full_bytes,
-            forecasts={}
-            if graph is None or network is None
-            else forecasts(graph, network, plain, sharded.handle.plan),
+            held_bytes=max(point.held_bytes for point in sharded.handle.timeline.memory),
+            limit_bytes=limit_of_auto(*known, own) if known and request.plan == AUTO else None,
+            forecasts=forecasts(*known, plain, sharded.handle.plan) if known else {},
         )
 
     def _timed(self, copy: Copy) -> tuple[float, float]:

@@ -44,10 +44,14 @@ class ShardingRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Forecast(msgspec.Struct, frozen=True, kw_only=True):
-    """The simulator's answer for a variant: seconds of a step, and the most bytes of full parameters."""
+    """The simulator's answer for a variant: seconds of a step, and the most bytes at once.
+
+    ``full_bytes``: of full parameters; ``held_bytes``: of all that is held beside shards.
+    """
 
     step_s: float
     full_bytes: int
+    held_bytes: int
 
 
 class TimedSharding(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,8 +60,9 @@ class TimedSharding(msgspec.Struct, frozen=True, kw_only=True):
     ``steps_s``: for each variant, what a step took on the slowest rank, one figure a round; ``stolen``: the
     share of processor time that other virtual machines had meanwhile. ``plan``: hocket's, by its policy, of
     so many ``units``; ``explained``: its report. ``full_bytes``: the most bytes of full parameters that rank
-    0 held at once, or that were on their way to it; ``forecasts``: of the step and the network as hocket
-    measured them, none where it had a plan without them.
+    0 held at once, or that were on their way to it; ``held_bytes``: the most that it held beside shards under
+    hocket's plan, with buffers of transfers, ``limit_bytes``: what "auto" allows; ``forecasts``: of the step
+    and the network as hocket measured them, none where it had a plan without them.
     """
 
     workers: int
@@ -69,4 +74,6 @@ class TimedSharding(msgspec.Struct, frozen=True, kw_only=True):
     steps_s: dict[str, list[float]]
     stolen: dict[str, list[float]]
     full_bytes: dict[str, int]
+    held_bytes: int
+    limit_bytes: float | None
     forecasts: dict[str, Forecast]

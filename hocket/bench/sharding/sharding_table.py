@@ -41,10 +41,12 @@ def sharding_heading(benchmark: ShardingBenchmark) -> str:
         f" {benchmark.request.batch_size}, {benchmark.nodes} nodes at {benchmark.rate_bps / 1e6:g} Mbit/s;"
         f" hocket: plan '{benchmark.plan}', {benchmark.units} units"
     )
-    lines = [first, *benchmark.explained]
+    held = f"hocket held at most {_megabytes(benchmark.held_bytes)} MB beside its shards"
+    if benchmark.predicted_held_bytes is not None:
+        held += f", {_megabytes(benchmark.predicted_held_bytes)} MB in simulation"
     if benchmark.limit_bytes is not None:
-        lines.append(f"auto's limit of full parameters at once: {_megabytes(benchmark.limit_bytes)} MB")
-    return "\n".join(lines)
+        held += f"; auto allows {_megabytes(benchmark.limit_bytes)} MB"
+    return "\n".join([first, *benchmark.explained, held])
 
 
 def _megabytes(size_bytes: float | None) -> str:
