@@ -109,7 +109,7 @@ class ShardedPlanners:
         limit = max(self._limit, self._evaluator.memory_bytes(self._judge.plan(finest, "")))
         held = most_within(step.graph, step.groups.shards, limit)
         limits = HeldLimits(forward=held["forward"], backward=held["backward"])
-        cuts = UnitProgram(chain, step.groups, limits, ahead=step.graph.device != "cpu").cuts()
+        cuts = UnitProgram(chain, step.groups, limits, ahead=step.beside.ahead).cuts()
         assert cuts is not None, "the finest units are within the limits"
         best = replace(finest, cuts=cuts)
         # Of units that are as fast the finest need the least memory.
