@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hocket.document import write_json
 from hocket.errors import FormatError
 from hocket.graph.result import ResultRow
-from hocket.graph.timeline import Kind, Lane, Span, Timeline
+from hocket.graph.timeline import Kind, Lane, MemoryPoint, Span, Timeline
 from hocket.interop import TIMELINE_FORMAT, load_timeline, timeline_document
 
 KINDS = Kind.__args__
@@ -33,7 +33,9 @@ def timelines(draw):
             lane = draw(st.integers(0, len(lanes) - 1))
             spans.append(Span(lane, draw(names), draw(st.sampled_from(KINDS)), start_s, end_s))
     spans.sort(key=lambda span: span.start_s)
-    return Timeline(title=draw(names), lanes=tuple(lanes), spans=tuple(spans))
+    moments = sorted(draw(st.lists(st.floats(0.0, 1e6), max_size=4)))
+    memory = tuple(MemoryPoint(at_s, draw(st.integers(0, 2**40))) for at_s in moments)
+    return Timeline(title=draw(names), lanes=tuple(lanes), spans=tuple(spans), memory=memory)
 
 
 @given(timeline=timelines(), with_row=st.booleans())
@@ -67,6 +69,16 @@ def test_a_timeline_has_the_events_that_viewers_read():
     ids = [1, 2]
     assert sorted({event["pid"] for event in document["traceEvents"]}) == ids
     assert not {event["tid"] for event in document["traceEvents"] if "tid" in event} & {0, *ids}
+
+
+def test_memory_that_cannot_be_is_refused(tmp_path):
+    for points, told in (
+        ([[0.5, 10], [0.25, 0]], r"memory\[1\]: 0.25 s is before 0.5 s, and moments are in order"),
+        ([[0.5, -1]], r"memory\[0\]: -1 bytes are less than none"),
+    ):
+        write_json(document() | {"memory": points}, tmp_path / "t.json")
+        with pytest.raises(FormatError, match=told):
+            load_timeline(tmp_path / "t.json")
 
 
 def document():

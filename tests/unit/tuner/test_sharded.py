@@ -7,6 +7,8 @@ import pytest
 from hocket.errors import HocketError
 from hocket.graph import StepGraph, check_plan
 from hocket.network import Network, Nodes, ShardGroups
+from hocket.sim import simulate
+from hocket.sim.sharded_evaluator import ShardedEvaluator
 from hocket.tuner import Exchange, make_plan, tune
 from tests.strategies import operation, parameter, step
 
@@ -100,3 +102,16 @@ def test_shards_are_refused_for_other_exchanges() -> None:
 def test_too_many_blocks_for_the_exact_planner_are_refused_in_a_line() -> None:
     with pytest.raises(HocketError, match=r"12 blocks leave .* choices, too many"):
         make_plan(model(12), NETWORK, "exact", Exchange(architecture="fsdp"))
+
+
+def test_a_timeline_has_the_memory_that_the_schedule_holds_and_lanes_of_collectives() -> None:
+    graph = model()
+    plan = make_plan(graph, NETWORK, "fsdp").plan
+    timeline = simulate(graph, plan, NETWORK, iterations=1, timeline=True).timeline
+    assert timeline is not None
+    held = [point.held_bytes for point in timeline.memory]
+    assert held[-1] == 0
+    assert max(held) >= ShardedEvaluator(graph, NETWORK).full_bytes(plan)
+    assert all(0.0 <= point.at_s <= timeline.end_s for point in timeline.memory)
+    shared = [lane.name for lane in timeline.lanes if lane.process == "network"]
+    assert shared == ["all-gathers", "reduce-scatters"]
