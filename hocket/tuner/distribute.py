@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -213,7 +214,7 @@ def resolve_plan(argument: PlanArgument) -> tuple[Plan | None, str]:
     return given, policy
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Planner:
     """Plans for :mod:`hocket.runtime.training.plan_selection`; ``policy``: "auto" for whatever is best.
 
@@ -223,6 +224,7 @@ class _Planner:
 
     policy: str
     timeout_s: float = _TIMEOUT_S
+    _process: PlanningProcess | None = field(default=None, init=False)
 
     @property
     def on_trial(self) -> bool:
@@ -235,10 +237,30 @@ class _Planner:
     def baseline(self, graph: StepGraph) -> Plan:
         return plan_by_policy(graph, Network(), "ddp")
 
-    def begin(self, graph: StepGraph, network: Network) -> PlanningProcess | MadePlans:
-        if POLICIES == BUILT_IN:
-            request = PlanRequest(self.policy, graph, network)
-            return PlanningProcess(request, self.timeout_s, in_background=self.on_trial)
-        from hocket.tuner.training_plans import plans_for
+    def prepare(self) -> None:
+        if self.on_trial and POLICIES == BUILT_IN:
+            with contextlib.suppress(HocketError):  # then none can be started later, which is said
+                self._process = PlanningProcess()
 
-        return MadePlans(plans_for(self.policy, graph, network))
+    def wait_until_prepared(self, limit_s: float) -> None:
+        if self._process is not None:
+            self._process.wait_until_loaded(min(limit_s, self.timeout_s / 4))  # others wait for us
+            self._process.recede()
+
+    def rest(self) -> None:
+        if self._process is not None:
+            self._process.end()
+            self._process = None
+
+    def begin(self, graph: StepGraph, network: Network) -> PlanningProcess | MadePlans:
+        process, self._process = self._process, None
+        if POLICIES != BUILT_IN:
+            from hocket.tuner.training_plans import plans_for
+
+            return MadePlans(plans_for(self.policy, graph, network))
+        if process is None or process.has_ended:
+            process = PlanningProcess()
+            if self.on_trial:
+                process.recede()
+        process.ask(PlanRequest(self.policy, graph, network), self.timeout_s)
+        return process

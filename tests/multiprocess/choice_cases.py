@@ -17,6 +17,7 @@ from torch import nn
 import hocket
 from hocket.runtime.training import kept_choice_check, plan_drift, plan_selection
 from hocket.runtime.training.plan_trials import Choice
+from tests.multiprocess.planning_cases import children
 from tests.multiprocess.setups import Plain, sgd, train
 from tests.multiprocess.twins import SLOW, Twins
 
@@ -73,10 +74,12 @@ def run_again(rank: int, world: int, folder: str, changes: dict[str, Any]) -> di
         network = None if changes.get("measured") else hocket.Network(bandwidth_bps=2e6)
         hocket.distribute(model, optimizer, network=network)
         handle: Any = model.hocket
+        loading = len(children())
         if run == "second" and changes.get("loaded"):
             handle.load_state_dict(pickle.loads(pickle.dumps(told["state"])))
         steps = trained(model, optimizer, handle, changes.get("batch", 4) if run == "second" else 4)
         told[run] = {"plan": handle.plan.policy, "steps": steps, "why": handle.explain().splitlines()}
+        told[run] |= {"loading": loading, "left": len(children())}
         told["state"] = handle.state_dict()
         handle.detach()
     told["files"] = len(list(Path(folder).rglob("*.json")))

@@ -61,18 +61,19 @@ def steps_of(rank: int, twins: Twins) -> Iterator[int]:
 def trained_meanwhile(rank: int, world: int, folder: str, fails: bool) -> dict[str, Any]:
     """In which phase each step was, and how long those took in which plans were made."""
     os.environ["HOCKET_CACHE"] = str(Path(folder) / "kept")
-    hold_up(folder, 3.0, "raise OSError('no kernels')" if fails else "")
+    hold_up(folder, 5.0, "raise OSError('no kernels')" if fails else "")
     twins = Twins(Plain, sgd, plan="auto", network=SLOW)
     handle: Any = twins.ours.hocket
     phases: list[str] = []
     seconds: list[float] = []
-    behind = 0
+    behind, waiting, making = 0, children(), ""
     begun_s = time.perf_counter()
     for _ in steps_of(rank, twins):
         ended_s = time.perf_counter()
         phases.append(handle.phase)
         if phases[-2:] == ["planning"] * 2:
             seconds.append(ended_s - begun_s)
+            making = handle.explain().splitlines()[1]
         behind += handle.settled
         if behind > 5:
             break
@@ -83,6 +84,8 @@ def trained_meanwhile(rank: int, world: int, folder: str, fails: bool) -> dict[s
         "differences": twins.differences(0.0 if world == 2 else 1e-6),
         "plan": handle.plan.policy,
         "said": handle.explain().splitlines()[1],
+        "waiting": len(waiting),
+        "making": making,
         "children": children(),
         "kept": len(list(Path(folder).glob("kept/**/*.json"))),
     }

@@ -35,6 +35,8 @@ def again(folder: Path, **changes: Any) -> dict[str, Any]:
     assert [first[name]["plan"] for name in ("first", "second")] == [
         second[name]["plan"] for name in ("first", "second")
     ]
+    assert first["first"]["loading"] == 1  # what plans loads from the start on, on rank 0
+    assert first["first"]["left"] == first["second"]["left"] == second["first"]["loading"] == 0
     told: dict[str, Any] = first
     return told
 
@@ -48,6 +50,7 @@ def test_a_second_run_begins_with_the_plan_of_the_first_and_settles_by_step_thir
     assert told["second"]["steps"] <= 12
     assert any("it was chosen on 20" in line for line in told["second"]["why"])
     assert told["files"] == 1
+    assert told["second"]["loading"] == 0
 
 
 def test_a_checkpoint_brings_the_choice_back_where_nothing_else_is_kept(tmp_path: Path) -> None:

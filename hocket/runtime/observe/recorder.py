@@ -191,6 +191,11 @@ class SpanRecorder:
             )
         )
 
+    def computing_s(self, count: int) -> list[float]:
+        """Seconds of all pieces of each of the last ``count`` whole steps: what it took but for waiting."""
+        self.flush()
+        return [sum(step.values()) for step in list(self.steps)[-count:]]
+
     def update_rows(self) -> list[OperationRow]:
         """The update of each parameter as an operation, the median of its times."""
         rows = []

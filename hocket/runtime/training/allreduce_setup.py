@@ -162,12 +162,14 @@ def distribute(
     if rank == 0:
         choice.report = rounds.barriers.report = logger.info
 
-    def key() -> str:
+    def key(clips: bool) -> str:
         # A communication hook may have asked for another type since.
         as_run = settings._replace(gradient_dtype=training.gradient_dtype)
-        return key_of_training(type(model).__name__, parameters, choice, control, as_run)
+        return key_of_training(type(model).__name__, parameters, choice, control, as_run, clips)
 
     memory = ChoiceMemory(choice, outline(model, parameters), source.choices, control, key)
+    if plan is None and not memory.expects() and rank == 0:
+        planner.prepare()
     like = next(iter(parameters.values())).detach().new_zeros(1)
     measurement = ReductionMeasurement(transfers[0], control, like)
     course = PlanSelection(training, choice, planner, measurement, control, memory, given_plan=plan).run()

@@ -27,6 +27,10 @@ class ChoiceFolder:
         """The file of the choice of this ``key``."""
         return self.path / f"{key}.json"
 
+    def has(self, key: str) -> bool:
+        """Tell whether there is a choice of this ``key`` to read."""
+        return not self.forget and self.file(key).exists()
+
     def load(self, key: str) -> Any:
         """The document of this ``key``, None where there is none.
 
@@ -35,8 +39,7 @@ class ChoiceFolder:
         FormatError
             Where the file cannot be read, or is no JSON.
         """
-        file = self.file(key)
-        return None if self.forget or not file.exists() else read_document(file)
+        return read_document(self.file(key)) if self.has(key) else None
 
     def save(self, key: str, document: Any) -> None:
         """Keep ``document``, whole or not at all.

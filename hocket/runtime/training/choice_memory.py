@@ -24,7 +24,7 @@ class ChoiceMemory:
     """The memory of choices of one training.
 
     ``folder``: None where nothing is kept; ``outline``: the parameters that a plan has to fit; ``key``: asks
-    all ranks for the key of choices for this training.
+    all ranks for the key of choices for this training, as one that clips or not.
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class ChoiceMemory:
         outline: StepGraph,
         folder: ChoiceFolder | None,
         control: GlooGroup,
-        key: Callable[[], str],
+        key: Callable[[bool], str],
     ) -> None:
         self._choice, self._outline, self._folder, self._control = choice, outline, folder, control
         self._ask_key = key
@@ -41,9 +41,14 @@ class ChoiceMemory:
         self._loaded: Mapping[str, Any] | None = None
         self._closed = False
 
+    def expects(self) -> bool:
+        """Tell whether one is kept in the folder, before it is known whether steps clip; all ranks ask."""
+        keys = [self._ask_key(clips) for clips in (False, True)]
+        return self._folder is not None and any(map(self._folder.has, keys))
+
     def recall(self) -> KeptChoice | None:
         """The choice that was kept for this training, a checkpoint's before the folder's, if there is one."""
-        self._closed, self._key = True, self._ask_key()
+        self._closed, self._key = True, self._ask_key(self._choice.clips)
         found = self._found() if self._control.rank == 0 else None
         told = broadcast_value([] if found is None else [found], self._control, list[KeptChoice])
         return told[0] if told else None

@@ -117,6 +117,9 @@ def explanation(recorder: SpanRecorder, choice: Choice, barriers: Barriers) -> s
         f"plan '{plan.policy}', {'in force' if choice.settled else f'for now ({choice.phase})'}:"
         f" {transfers_text(plan)}{_barrier_clause(plan, barriers)}; {counted(barriers.steps, 'step')} trained"
     ]
+    if choice.phase == "planning":
+        since_s = time.monotonic() - choice.entered_s
+        lines.append(f"plans have been in the making for {since_s:.1f} s, beside steps under '{plan.policy}'")
     if any(r.window == "forward" for r in plan.reductions):
         lines.append(
             "updates may follow optimizer.step(): a read of a weight or a gradient has its update first,"

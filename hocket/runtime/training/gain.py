@@ -16,21 +16,24 @@ _LEAST = 1.02
 
 
 def gain_line(recorder: SpanRecorder, choice: Choice, barriers: Barriers) -> str:
-    """A line on the gain of the plan that stays, "" where the baseline's time or the network is not known.
+    """A line on the gain of the plan that stays, "" where neither it nor the best there could be is known.
 
-    At best a step takes as long as computing or as one AllReduce of all gradients, whichever is longer. Where
-    it could be shorter, and most of the last steps met a barrier, the line names that.
+    At best a step takes as long as computing or as one AllReduce of all gradients, whichever is longer; both
+    are said of the same steps. Where it could be shorter, and most of the last steps met a barrier, the line
+    names that.
     """
-    graph = choice.graph if choice.graph is not None else recorder.graph("model", 1)
     turns = choice.trials or choice.profiled_s
-    if not choice.settled or not turns or graph is None:
-        return ""
-    network_s = _network_s(recorder, choice.network)
-    if network_s is None:
+    if not choice.settled or not turns:
         return ""
     baseline, baseline_turns = next(iter(turns.items()))
-    usual_s, compute_s = median(baseline_turns), float(graph.typical().durations_s.sum())
-    won = _won(baseline_turns, turns.get(choice.plan.policy, baseline_turns))
+    won, noise = _won(baseline_turns, turns.get(choice.plan.policy, baseline_turns)), ""
+    if choice.gain is not None:
+        won, noise = choice.gain[0], f", give or take {choice.gain[1] * 100:.1f}%"
+    had = "none" if choice.plan.policy == baseline else f"{won:.2f}x of '{baseline}'{noise}"
+    network_s = _network_s(recorder, choice.network)
+    if network_s is None or not choice.computing_s:
+        return "" if had == "none" else f"gain: {had}"
+    usual_s, compute_s = median(baseline_turns), median(choice.computing_s)
     most = max(usual_s / max(compute_s, network_s), won)
     needs = (
         f"computing takes {compute_s * 1e3:.1f} ms of a step, the network {network_s * 1e3:.1f} ms, and"
@@ -38,7 +41,6 @@ def gain_line(recorder: SpanRecorder, choice: Choice, barriers: Barriers) -> str
     )
     if most < _LEAST:
         return f"gain: there is none to have: {needs}"
-    had = "none" if choice.plan.policy == baseline else f"{won:.2f}x of '{baseline}'"
     rest = barriers.usual() if most > _LEAST * won else ""
     return f"gain: {had}, of at most about {most:.2f}x: {needs}" + (
         f"; the rest is held by: {rest}" if rest else ""

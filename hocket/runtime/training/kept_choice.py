@@ -60,8 +60,11 @@ def key_of_training(
     choice: Choice,
     control: GlooGroup,
     settings: StepSettings,
+    clips: bool,
 ) -> str:
     """The key of choices for this model on these ranks, all of which ask for it; rank 0's counts.
+
+    ``clips``: of steps that wait for norms of gradients.
 
     Of hosts it has which ranks share one, and of each rank the interface that was named for gloo: hosts may
     be others in each run. A network that was given counts with all that it says.
@@ -74,7 +77,7 @@ def key_of_training(
         model,
         [(name, tuple(p.shape), str(p.dtype)) for name, p in parameters.items()],
         [(hosts.index(host), interface) for host, interface in places],
-        [str(torch.__version__), hocket.__version__, *map(str, settings), choice.clips],
+        [str(torch.__version__), hocket.__version__, *map(str, settings), clips],
         torch.cuda.get_device_name(first.device) if first.is_cuda else first.device.type,
         dataclasses.asdict(choice.network) if choice.network_given and choice.network else "measured",
     ]

@@ -51,6 +51,7 @@ def still_holds(
     same = kept.plan.reductions == baseline.reductions
     name = baseline.policy if same else kept.plan.policy
     turns: dict[str, list[list[float]]] = {baseline.policy: [], name: []}
+    choice.computing_s = []
     theirs = TrialPlan(baseline, None)
     ours = theirs if same else TrialPlan(kept.plan, kept.gradients)
     for number, trial_plan in enumerate((theirs, theirs) if same else (ours, theirs, ours)):
@@ -62,6 +63,8 @@ def still_holds(
             yield  # its transfers were finished, so a step that waits for the last one's comes first
         seconds = yield from timed_steps(STEPS_PER_TURN, training.recorder, control)
         turns[trial_plan.plan.policy].append(seconds)
+        if trial_plan is theirs:
+            choice.computing_s += training.recorder.computing_s(STEPS_PER_TURN)
         if all(turns.values()) and _excess(turns[name], turns[baseline.policy]) > _SLOW:
             break
     least = {policy: min(map(min, timed)) for policy, timed in turns.items()}

@@ -31,6 +31,7 @@ from hocket.runtime.transfers.gloo_group import (
     gather_values,
 )
 
+_LOADING_S = 2.0  # at most, from the learning steps on; without kernels on disk it takes ten times as long
 _LEARNING_STEPS = 2  # gradients leave at the end of the backward pass, readers are noted
 
 
@@ -48,8 +49,17 @@ class Planner(Protocol):
     def baseline(self, graph: StepGraph) -> Plan:
         """DistributedDataParallel's own plan."""
 
+    def prepare(self) -> None:
+        """Load meanwhile what planning needs; called on rank 0 alone, like all below."""
+
+    def wait_until_prepared(self, limit_s: float) -> None:
+        """Wait until that is loaded, for ``limit_s`` seconds at most; the rest is behind all that trains."""
+
+    def rest(self) -> None:
+        """Keep nothing loaded: no plan is wanted soon."""
+
     def begin(self, graph: StepGraph, network: Network) -> Planning:
-        """Begin to make plans to try beside the baseline; called on rank 0 alone.
+        """Begin to make plans to try beside the baseline.
 
         Raises
         ------
@@ -98,6 +108,7 @@ class PlanSelection:
         try:
             yield from self._run()
         finally:
+            self._planner.rest()
             self._end_notes()
 
     def _run(self) -> Generator[None, None, None]:
@@ -130,7 +141,11 @@ class PlanSelection:
             check = still_holds(self._training, choice, kept, self._measurement.again, self._control)
             if (yield from check):
                 self._end_notes()
+                self._planner.rest()
                 return
+        if self._control.rank == 0:
+            # Beside it the steps to come would be profiled longer than they are.
+            self._planner.wait_until_prepared(_LOADING_S)
         if (yield from self._choose()) and self._planner.on_trial:
             self._memory.keep()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from statistics import mean, median
@@ -33,9 +34,12 @@ class Choice:
     steps wait for norms of gradients, or scale them, as planning found; ``trials``:
     seconds a step of each plan that was tried, the slowest rank's in each turn, by its name, the baseline
     among them; the fastest have more turns. ``profiled_s``: of the steps under the baseline that were
-    profiled, by its name; ``gradients``: in which order the plan completes gradients, if it has an order of
-    operations; ``point``: a size by which a network that was measured is to be known again; ``inputs``:
-    of the step, on each rank, where it was looked at; ``report``: called with a line a phase.
+    profiled, by its name; ``computing_s``: of this rank in the baseline's steps of whichever of the two came
+    last; ``gain``: of trials that the baseline lost, how many times as fast the plan was, and the share of it
+    that may be the noise of the steps; ``gradients``: in which order the plan completes gradients, if it has
+    an order of operations; ``point``: a size by which a network that was measured is to be known again;
+    ``inputs``: of the step, on each rank, where it was looked at; ``report``: called with a line a phase;
+    ``entered_s``: when the phase began, by the process's clock.
     """
 
     plan: Plan
@@ -50,19 +54,22 @@ class Choice:
     clips: bool = False
     trials: dict[str, list[float]] = field(default_factory=dict)
     profiled_s: dict[str, list[float]] = field(default_factory=dict)
+    computing_s: list[float] = field(default_factory=list)
+    gain: tuple[float, float] | None = None
     gradients: Sequence[str] | None = None
     point: MeasuredPoint | None = None
     inputs: Sequence[StepInputs] = ()
     report: Callable[[str], None] = lambda line: None
+    entered_s: float = 0.0
 
     def enter(self, phase: str, more: str = "") -> None:
         """Begin ``phase``, of which a log says ``more``."""
-        self.phase = phase
+        self.phase, self.entered_s = phase, time.monotonic()
         self.report(f"{phase}{more}")
 
     def unsettle(self, why: str) -> None:
         """Let the plan be chosen again, because of ``why``."""
-        self.settled, self.sureness, self.trials = False, "", {}
+        self.settled, self.sureness, self.trials, self.gain = False, "", {}, None
         self.report(f"plan '{self.plan.policy}' is looked at again: {why}")
 
     def settle(self, why: str) -> None:
@@ -124,6 +131,7 @@ class Trials:
         """Try them all, leave the one that stays in force, and return why; resumed before each step."""
         race = self._race
         turns = race.turns()
+        self._choice.computing_s = []
         k = next(turns)
         yield  # transfers were finished before: a step that has to wait for the last one's comes first
         while True:
@@ -140,6 +148,9 @@ class Trials:
             for each, turns in zip(self._trial_plans, race.seconds, strict=True)
         }
         enforce(self._training, self._choice, self._trial_plans[race.winner])
+        if race.winner != 0:
+            share, error = race.lead(0)
+            self._choice.gain = 1 / share, error
         self._choice.sureness = self._sureness()
         return self._rule()
 
@@ -149,7 +160,10 @@ class Trials:
             enforce(self._training, self._choice, self._trial_plans[k])
             for _ in range(_WARM_STEPS):
                 yield
-        return (yield from timed_steps(STEPS_PER_TURN, self._training.recorder, self._control))
+        seconds = yield from timed_steps(STEPS_PER_TURN, self._training.recorder, self._control)
+        if k == 0:
+            self._choice.computing_s += self._training.recorder.computing_s(STEPS_PER_TURN)
+        return seconds
 
     def _in_force(self) -> int:
         return next(k for k, each in enumerate(self._trial_plans) if each.plan is self._choice.plan)
@@ -158,23 +172,20 @@ class Trials:
         return self._trial_plans[k].plan.policy
 
     def _sureness(self) -> str:
-        """The gain of the plan that stays over the baseline and over the one that came nearest.
+        """The gain of the plan that stays over the one that came nearest, where that is not the baseline.
 
-        And how far off each may be by the noise of the steps; whether the last one may be chance.
+        And how far off it may be by the noise of the steps; whether it may be chance.
         """
         race = self._race
-        rival = race.rival()
-        said = f"'{self._name(race.winner)}' was about " + self._times_over(rival)
-        if race.winner != 0 and rival != 0:
-            said = (
-                f"'{self._name(race.winner)}' was about {self._times_over(0)}, and {self._times_over(rival)}"
-            )
+        winner, rival = race.winner, race.rival()
+        if winner != 0 and rival == 0:
+            return "" if race.sure else f"whether it is faster than '{self._name(0)}' may be chance"
+        share, error = race.lead(rival)
+        said = (
+            f"'{self._name(winner)}' was about {1 / share:.2f}x as fast as '{self._name(rival)}', give or"
+            f" take {error * 100:.1f}%"
+        )
         return said if race.sure else f"{said}: which of these two is faster may be chance"
-
-    def _times_over(self, k: int) -> str:
-        """The winner's speed in times of plan ``k``'s, in words."""
-        share, error = self._race.lead(k)
-        return f"{1 / share:.2f}x as fast as '{self._name(k)}', give or take {error * 100:.1f}%"
 
     def _rule(self) -> str:
         """The rule by which it was decided, with its numbers."""

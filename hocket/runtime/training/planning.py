@@ -9,12 +9,17 @@ from hocket.errors import HocketError
 from hocket.graph import Plan
 from hocket.runtime.transfers.gloo_group import GlooGroup, broadcast_number, broadcast_value
 
+_MOMENT_S = 0.2  # as long as measuring the network takes, which steps wait for, too
+
 
 class Planning(Protocol):
     """The making of plans, which has begun."""
 
     def is_over(self) -> bool:
         """True once :meth:`plans` waits for nothing."""
+
+    def wait(self, limit_s: float) -> None:
+        """Wait until it is over, for ``limit_s`` seconds at most."""
 
     def plans(self) -> Sequence[Plan]:
         """The plans, the most promising first, once they are made.
@@ -37,6 +42,9 @@ class _Refused:
 
     def is_over(self) -> bool:
         return True
+
+    def wait(self, limit_s: float) -> None:
+        """There is nothing to wait for."""
 
     def plans(self) -> NoReturn:
         raise self._reason
@@ -84,9 +92,12 @@ def _begun(begin: Callable[[], Planning]) -> Planning:
 def _train_until_over(planning: Planning | None, control: GlooGroup) -> Generator[None, None, None]:
     """Train until ``planning`` is over, which rank 0 alone has; resumed before each step.
 
-    At the begin of each step rank 0 tells whether it is, and at the begin of the next one all have heard it:
-    none waits for another rank, or has heard of it in another step.
+    What takes but a moment is waited for: a few short steps would take longer beside it. At the begin of each
+    step rank 0 tells whether it is over, and at the begin of the next one all have heard it: none waits for
+    another rank, or has heard of it in another step.
     """
+    if planning is not None:
+        planning.wait(_MOMENT_S)
     if broadcast_number(_over(planning), control):
         return
     while True:

@@ -50,6 +50,7 @@ def profiled(
     seconds = [s for turn in turns for s in training.recorder.seconds_between(turn)]
     name = type(training.model).__name__
     choice.graph = training.recorder.graph(name, 1)
+    choice.computing_s = training.recorder.computing_s(_PROFILED_STEPS)
     if training.compiled_step is not None:
         training.compiled_step.record(False)
         rows = training.compiled_step.step_rows(name, 1)

@@ -6,6 +6,7 @@ import pytest
 
 from hocket.network import Network
 from hocket.runtime.observe.barriers import Barriers
+from hocket.runtime.training.explain import explanation
 from hocket.runtime.training.gain import gain_line
 from hocket.runtime.training.plan_trials import Choice
 from tests.unit.runtime.test_explain import NETWORK, PIECES, WHOLE, Worker
@@ -25,6 +26,7 @@ def worker(monkeypatch: pytest.MonkeyPatch) -> Worker:
 def settled(network: Network | None = NETWORK, **turns: list[float]) -> Choice:
     plan = PIECES if "pieces" in turns else WHOLE
     choice = Choice(plan=plan, network=network, ranks=2, trials=dict(turns))
+    choice.computing_s = [0.02, 0.02]
     choice.settle("it was the fastest")
     return choice
 
@@ -48,6 +50,28 @@ def test_what_could_be_won_and_was_is_told_beside_the_baseline(worker: Worker) -
     assert gain_line(worker.recorder, settled(whole=[0.03]), Barriers()).startswith(
         "gain: none, of at most about 1.50x: "
     )
+
+
+def test_the_bound_is_of_the_steps_that_the_gain_is_of(worker: Worker) -> None:
+    """The profile was quiet, and the turns of the trials, which computed for longer, were not."""
+    choice = settled(whole=[0.12, 0.13], pieces=[0.1, 0.1])
+    choice.computing_s = [0.08, 0.09]
+    assert gain_line(worker.recorder, choice, Barriers()).startswith(
+        "gain: 1.25x of 'whole', of at most about 1.47x: computing takes 85.0 ms of a step"
+    )
+
+
+def test_how_far_off_the_gain_may_be_is_said_with_it_and_nowhere_else(worker: Worker) -> None:
+    choice = settled(whole=[0.031, 0.031], pieces=[0.025, 0.025])
+    choice.gain = 1.2, 0.021
+    line = gain_line(worker.recorder, choice, Barriers())
+    assert line.startswith("gain: 1.20x of 'whole', give or take 2.1%, of at most about 1.55x: ")
+    said = explanation(worker.recorder, choice, Barriers())
+    assert said.count("1.20x") == said.count("give or take") == 1
+    # Of a network that has no measured all-reduce there is no bound.
+    choice = settled(Network(num_workers=2), whole=[0.031, 0.031], pieces=[0.025, 0.025])
+    choice.gain = 1.2, 0.021
+    assert gain_line(worker.recorder, choice, Barriers()) == "gain: 1.20x of 'whole', give or take 2.1%"
 
 
 def test_a_single_turn_of_one_tells_of_the_fastest_as_the_check_of_a_kept_choice_does(worker: Worker) -> None:
@@ -74,7 +98,8 @@ def test_where_there_is_nothing_to_win_that_is_said(worker: Worker) -> None:
 
 
 def test_nothing_is_said_of_what_is_not_known(worker: Worker) -> None:
-    for choice in (settled(), settled(None, whole=[0.03]), Choice(plan=WHOLE, trials={"whole": [0.03]})):
+    unsettled = Choice(plan=WHOLE, network=NETWORK, trials={"whole": [0.03]}, computing_s=[0.02])
+    for choice in (settled(), settled(None, whole=[0.03]), unsettled):
         assert gain_line(worker.recorder, choice, Barriers()) == ""
 
 

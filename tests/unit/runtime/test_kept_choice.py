@@ -240,6 +240,8 @@ def test_a_key_is_of_how_steps_run_and_of_what_travels(monkeypatch: pytest.Monke
     choice, group = Choice(plan=KEPT.plan), cast(GlooGroup, None)
     settings = [StepSettings(), StepSettings(compile=True), StepSettings(gradient_dtype=torch.bfloat16)]
     parameters = dict(MODEL.named_parameters())
-    keys = [key_of_training("test", parameters, choice, group, each) for each in (*settings, settings[0])]
+    keys = [
+        key_of_training("test", parameters, choice, group, each, False) for each in (*settings, settings[0])
+    ]
     assert len(set(keys)) == len(settings)
     assert keys[0] == keys[-1]
