@@ -181,7 +181,7 @@ class PlanningProcess:
         return msgspec.msgpack.decode(self._made.read(), type=list[Plan])
 
     def _hear(self, limit_s: float) -> bool:
-        """Whether it says within ``limit_s`` that all is loaded; at once False where it has ended."""
+        """Tell whether it says within ``limit_s`` that all is loaded; at once False where it has ended."""
         self._line.settimeout(limit_s)
         try:
             return bool(self._line.recv(1))
@@ -226,7 +226,7 @@ def main() -> None:
 
 
 def _is_asked(line: socket.socket, limit_s: float) -> bool:
-    """Whether a request is there within ``limit_s``, 0: by now; ends this process where nobody is to ask."""
+    """Tell whether a request is there within ``limit_s``, 0: by now; ends it all where nobody is to."""
     line.settimeout(limit_s)
     try:
         if not line.recv(1):
