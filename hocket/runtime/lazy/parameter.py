@@ -106,7 +106,7 @@ def give_back(parameter: torch.nn.Parameter) -> None:
     HocketError
         Where something of torch's keeps what stands in for it.
     """
-    if (wait := _WAITS.get(parameter)) is None:
+    if not _WAITS or (wait := _WAITS.get(parameter)) is None:
         return
     try:
         _swap(parameter, wait.own)

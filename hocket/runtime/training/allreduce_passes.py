@@ -166,7 +166,7 @@ class AllReducePasses(ModelHooks):
         if not self._synchronising or self._names[parameter] not in self.parameters:
             return
         self._note_gradient(parameter, gradient)
-        if not self.learning and parameter not in self.late_parameters:
+        if not self.learning and not self._is_late(parameter):
             before = self.rounds.move_out(parameter)
             self.rounds.fill(parameter, gradient if before is None else before + gradient)
 
@@ -181,7 +181,7 @@ class AllReducePasses(ModelHooks):
             super()._after_accumulation(p, before, gradients)
             if not self._synchronising or gradients[0] is None:
                 return
-            if self.learning or p in self.late_parameters:
+            if self.learning or self._is_late(p):
                 self.rounds.keep(p, gradients[0])
             else:
                 self.rounds.hand_over(p, gradients[0])
@@ -197,8 +197,12 @@ class AllReducePasses(ModelHooks):
         self._round_open = True
 
     def _gradient_completed(self, p: Parameter) -> None:
-        if not self.learning and p not in self.late_parameters:
+        if not self.learning and not self._is_late(p):
             self.rounds.fill(p)
+
+    def _is_late(self, p: Parameter) -> bool:
+        # Hardly any model has such. A parameter's hash is Python's, and each look costs one a gradient.
+        return bool(self.late_parameters) and p in self.late_parameters
 
     def _backward_ended(self) -> None:
         if self._round_open:

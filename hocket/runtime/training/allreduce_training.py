@@ -140,7 +140,7 @@ class AllReduceTraining(AllReducePasses):
 
     def end_learning(self) -> None:
         """The first steps have shown enough: gradients may leave from now on."""
-        self.learning = False
+        self.learning = self._counts_gradients = False
         self._user_compiled = compiled_by_user(self.model)
         self._unnoticed_readers.blind_parameters |= self._user_compiled
         announced = self._readers.announced_parameters - self._user_compiled

@@ -64,7 +64,7 @@ class GradientHandOut:
         """
         aliased = False
         for index, p in enumerate(bucket.parameters if bucket.sparse is None else ()):
-            if p.grad is None or self._replace(bucket, index):
+            if p.grad is None or p.grad is bucket.stand_ins[index] or self._replace(bucket, index):
                 continue
             bucket.own_gradients[index] = p.grad
             p.grad = bucket.stand_ins[index]

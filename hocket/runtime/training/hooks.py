@@ -47,6 +47,7 @@ class ModelHooks(ABC):
         self._in_transform = False
         self._handled_exception: BaseException | None = None
         self._gradient_counts: dict[Parameter, int] = {}
+        self._counts_gradients = True
         self._noting: contextlib.AbstractContextManager[object] | None = None
         self._readers: FirstReaders
         self._handles: list[Any]
@@ -218,7 +219,8 @@ class ModelHooks(ABC):
         if not self._callback_queued:
             self._queue_end()
         self.recorder.gradient_completed(p)
-        self._gradient_counts[p] = self._gradient_counts.get(p, 0) + 1
+        if self._counts_gradients:
+            self._gradient_counts[p] = self._gradient_counts.get(p, 0) + 1
 
     def _backward_ends(self) -> None:
         # Still within the backward pass, as autograd sees it.

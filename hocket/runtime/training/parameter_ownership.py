@@ -139,10 +139,10 @@ class Members:
         """
         self.refuse_thawed()
         for p in _parameters_of(optimizer):
-            if p in self._dtypes:
-                if p.dtype is not self._dtypes[p]:
+            if (dtype := self._dtypes.get(p)) is not None:
+                if p.dtype is not dtype:
                     raise HocketError(
-                        f"'{self._names[p]}' is {p.dtype} and was {self._dtypes[p]} when hocket.distribute"
+                        f"'{self._names[p]}' is {p.dtype} and was {dtype} when hocket.distribute"
                         " was called: nobody sums up its gradients any more; convert the model before that"
                     )
             elif not (p in self._names or p in self._others or p.grad is None or _owner(p)):

@@ -164,8 +164,7 @@ class Rounds:
 
         ``arrived``: what autograd has just made that of ``p`` of, and still has.
         """
-        bucket, _ = self._place(p)
-        if bucket in self._sent_buckets:
+        if self._sent_buckets and (bucket := self._place(p)[0]) in self._sent_buckets:
             self._hand_out.replace_early(bucket, arrived)
 
     def keep(self, p: Parameter, arrived: torch.Tensor) -> None:

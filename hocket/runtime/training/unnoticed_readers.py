@@ -38,7 +38,8 @@ class UnnoticedReaders:
 
     def of_bucket(self, bucket: Bucket, optimizer: torch.optim.Optimizer) -> tuple[str, list[str]]:
         """The reason that parameters of ``bucket`` or their state may be read unnoticed, and their names."""
-        blind = [name for name, p in _named_parameters(bucket) if p in self.blind_parameters]
+        known = self.blind_parameters
+        blind = [name for name, p in _named_parameters(bucket) if p in known] if known else []
         if blind:
             return "parameters that a user compiled, or of classes of their own", blind
         # Those that still wait were looked at when they began to.
