@@ -16,6 +16,7 @@ from hocket.tuner.policies import plan as plan_by_policy
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
+    from torch.distributed.fsdp import MixedPrecisionPolicy
     from torch.nn import Module, Parameter
     from torch.optim import Optimizer
 
@@ -34,6 +35,7 @@ def shard(
     *,
     plan: PlanArgument = AUTO,
     mesh: DeviceMesh | None = None,
+    mp_policy: MixedPrecisionPolicy | None = None,
 ) -> tuple[M, Any]:
     """Shard a model over all ranks by torch's ``fully_shard``, in the units and with the prefetch of a plan.
 
@@ -58,6 +60,10 @@ def shard(
     mesh
         The ranks, a ``torch.distributed.DeviceMesh``: of one dimension, or of two with names, the first of
         them replicas (HSDP). None: all ranks, on the device of the model.
+    mp_policy
+        A ``torch.distributed.fsdp.MixedPrecisionPolicy`` for all units, as ``fully_shard`` takes it: types that
+        parameters are gathered in, and gradients reduced. Such steps are not profiled: "auto" and other
+        policies keep torch's own units, and ``explain()`` says so.
 
     Returns
     -------
@@ -104,7 +110,7 @@ def shard(
         network=load_network(path).network() if path else None,
         choices=runtime.folder_of_environment(),
     )
-    return model, sharded_setup.shard(model, optimizer, source, mesh)
+    return model, sharded_setup.shard(model, optimizer, source, mesh, mp_policy)
 
 
 class _UnitPlanner:

@@ -15,7 +15,7 @@ import torch.distributed.checkpoint as dcp
 from torch import nn
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
 import hocket
 from hocket.runtime.sharding.module_tree import blocks_of
@@ -64,6 +64,21 @@ def compiled(rank: int, world: int, *, kind: str) -> dict[str, list[str]]:
         found[f"clipped={clipped}"] = parity(
             rank, world, kind=kind, plan="batched", compiled=True, clipped=clipped
         )
+    return found
+
+
+def mixed(rank: int, world: int) -> dict[str, list[str]]:
+    """What differs where parameters are gathered, and gradients reduced, in other types."""
+    half, full = torch.bfloat16, torch.float32
+    ways = [(half, full), (half, None), (half, half), (None, half)]
+    found = {}
+    for gathered, reduced in ways:
+        policy = MixedPrecisionPolicy(param_dtype=gathered, reduce_dtype=reduced)
+        pair = Pair("gpt", "batched", mp_policy=policy)
+        pair.train(rank, 8)
+        found[f"{gathered} {reduced}"] = pair.differences()
+    model, _ = hocket.shard(gpt(), adamw, mp_policy=MixedPrecisionPolicy(param_dtype=half))
+    found["auto"] = [] if "steps in mixed precision" in model.hocket.explain() else [model.hocket.explain()]
     return found
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import torch
 from torch import nn
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.nn import functional
 
 import hocket
@@ -105,22 +105,31 @@ class Pair:
     that depends on where in the unit they are, so that units decide about last bits, of torch's own, too.
     """
 
-    def __init__(self, kind: str, plan: str, *, compiled: bool = False, same_units: bool = False) -> None:
+    def __init__(
+        self,
+        kind: str,
+        plan: str,
+        *,
+        compiled: bool = False,
+        same_units: bool = False,
+        mp_policy: MixedPrecisionPolicy | None = None,
+    ) -> None:
+        types = mp_policy or MixedPrecisionPolicy()
         self.kind = kind
         torch.manual_seed(0)
         torchs = MODELS[kind]()
         if same_units:
             for unit in modules_of_units(torchs, PLANS[plan](torchs).units):
-                fully_shard(list(unit.modules) if len(unit.modules) > 1 else unit.modules[0])
+                fully_shard(list(unit.modules) if len(unit.modules) > 1 else unit.modules[0], mp_policy=types)
         else:
             for block in blocks_of(torchs):
-                fully_shard(block)
-            fully_shard(torchs)
+                fully_shard(block, mp_policy=types)
+            fully_shard(torchs, mp_policy=types)
         torch.manual_seed(0)
         ours = MODELS[kind]()
         optimizer = adamw(torchs.parameters())
         given = PLANS[plan](ours) if plan in PLANS else plan
-        ours, optimizer_of_ours = hocket.shard(ours, adamw, plan=given)
+        ours, optimizer_of_ours = hocket.shard(ours, adamw, plan=given, mp_policy=mp_policy)
         self.optimizers = optimizer, optimizer_of_ours
         self.plain = torchs, ours
         self.models: Any = self.plain

@@ -42,6 +42,12 @@ def test_a_sharded_gpt_comes_out_bitwise_as_torchs() -> None:
 
 
 @pytest.mark.slow
+def test_mixed_precision_is_torchs() -> None:
+    for found in run(f"{CASES}:mixed", timeout_s=290):
+        assert not any(found.values()), found
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("sync", [False, True])
 def test_accumulated_gradients_are_torchs(sync: bool) -> None:
     assert run(f"{CASES}:accumulation", sync=sync) == [[], []]

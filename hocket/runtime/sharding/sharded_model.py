@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
 from hocket.errors import HocketError
 from hocket.graph import Plan
@@ -41,7 +41,15 @@ class ShardedModel:
         When the units are another model's, or one is no set of whole modules.
     """
 
-    def __init__(self, model: nn.Module, plan: Plan, mesh: DeviceMesh, events: ShardEvents) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        plan: Plan,
+        mesh: DeviceMesh,
+        events: ShardEvents,
+        mp_policy: MixedPrecisionPolicy | None = None,
+    ) -> None:
+        types = mp_policy or MixedPrecisionPolicy()
         found = modules_of_units(model, plan.units)
         check_types(model, found)
         self.model, self.mesh, self.events = model, mesh, events
@@ -49,9 +57,10 @@ class ShardedModel:
         self.modules = {unit.index: unit.modules for unit in found}
         for unit in found:
             together: Any = list(unit.modules) if len(unit.modules) > 1 else unit.modules[0]
-            fully_shard(together, mesh=mesh, reshard_after_forward=plan.reshard_after_forward[unit.index])
+            reshards = plan.reshard_after_forward[unit.index]
+            fully_shard(together, mesh=mesh, reshard_after_forward=reshards, mp_policy=types)
         if not isinstance(model, FSDPModule):
-            fully_shard(model, mesh=mesh)  # torch wants a root, if only of the others
+            fully_shard(model, mesh=mesh, mp_policy=types)  # torch wants a root, if only of the others
         self.units: dict[int, FSDPModule] = {
             index: modules[0]  # type: ignore[misc]  # fully_shard has given it another class
             for index, modules in self.modules.items()

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import MixedPrecisionPolicy
 
 from hocket.errors import HocketError
 from hocket.graph import Plan
@@ -39,6 +40,7 @@ def shard(
     optimizer: OptimizerOrFactory,
     source: PlanSource[ShardPlanner | None],
     mesh: DeviceMesh | None,
+    mp_policy: MixedPrecisionPolicy | None = None,
 ) -> torch.optim.Optimizer:
     """Shard ``model`` by the plan that ``source`` gives, and return its optimizer.
 
@@ -62,7 +64,12 @@ def shard(
     choice = ShardChoice(plan=source.plan or own, ranks=len(ranks))
     if control.rank == 0:
         choice.report = logger.info
-    memory = _first_plan(choice, source, inner, mesh, control)
+    memory = None
+    if mp_policy is not None and source.planner is not None:
+        why = "steps in mixed precision are not recorded yet; plan by hocket plan, and give the plan's file"
+        choice.settle(f"it is torch's own, and no other was made: {why}")
+    else:
+        memory = _first_plan(choice, source, inner, mesh, control)
     check_same_units(choice.plan, control)
     if control.rank == 0 and (remark := planned_for_others(choice.plan, len(ranks))):
         logger.warning("%s", remark)
@@ -71,7 +78,7 @@ def shard(
     _take_over_values(inner, control)
     names = {p: name for name, p in inner.named_parameters()}
     events = ShardEvents()
-    sharded = ShardedModel(inner, choice.plan, mesh, events)
+    sharded = ShardedModel(inner, choice.plan, mesh, events, mp_policy)
     made = take_over(optimizer, inner, names)
     learning = None
     if not choice.settled and memory is not None and source.planner is not None:

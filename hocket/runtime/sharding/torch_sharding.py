@@ -38,7 +38,8 @@ def drop_unread_gathers(unit: FSDPModule) -> None:
 def reads_sums_at_once(unit: FSDPModule) -> bool:
     """Tell whether the sum of a reduce-scatter is read as soon as torch has asked for it.
 
-    That is so where gradients accumulate, are summed up over replicas, or have hooks.
+    That is so where gradients accumulate, are summed up over replicas, have hooks, or are reduced in another
+    type than their parameters have.
     """
     for group in parameter_groups(unit):
         if getattr(group, "_is_hsdp", True) or group._all_reduce_hook is not None:
@@ -46,6 +47,8 @@ def reads_sums_at_once(unit: FSDPModule) -> bool:
         for each in group.fsdp_params:
             p = each.sharded_param
             if p.grad is not None or p._post_accumulate_grad_hooks:
+                return True
+            if (each.reduce_dtype or each.param_dtype or each.orig_dtype) != each.orig_dtype:
                 return True
     return False
 
