@@ -61,8 +61,8 @@ def shard(
         The ranks, a ``torch.distributed.DeviceMesh``: of one dimension, or of two with names, the first of
         them replicas (HSDP). None: all ranks, on the device of the model.
     mp_policy
-        A ``torch.distributed.fsdp.MixedPrecisionPolicy`` for all units, as ``fully_shard`` takes it: types that
-        parameters are gathered in, and gradients reduced. Such steps are not profiled: "auto" and other
+        A ``torch.distributed.fsdp.MixedPrecisionPolicy`` for all units, as ``fully_shard`` takes it: types in
+        which parameters are gathered and gradients reduced. Such steps are not profiled: "auto" and other
         policies keep torch's own units, and ``explain()`` says so.
 
     Returns
