@@ -14,7 +14,7 @@ from hocket.network import Network
 from hocket.sim.loop import event_loop
 from hocket.sim.loop.channels import alike_links
 from hocket.sim.loop.step_program import ChannelLinks, ItemTimes, StepDurations
-from hocket.sim.lowering.beside import Beside
+from hocket.sim.lowering.beside import RunsBeside
 from hocket.sim.lowering.sharded_step import ShardedStep, lower_sharded_step
 from hocket.sim.sharded_memory import sharded_need
 
@@ -28,7 +28,7 @@ class ShardedEvaluator:
     ``beside``: what runs beside computing, None for what the step's device has.
     """
 
-    def __init__(self, graph: StepGraph, network: Network, beside: Beside | None = None) -> None:
+    def __init__(self, graph: StepGraph, network: Network, beside: RunsBeside | None = None) -> None:
         mean = dataclasses.replace(graph, durations_s=graph.durations_s.mean(axis=1, keepdims=True))
         self.graph, self.step = mean, ShardedStep.of(mean, network, beside)
         route, capacity_bps = alike_links(1.0, 1.0)  # of no channel: collectives have lanes

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)
-class Beside:
+class RunsBeside:
     """A way to issue collectives.
 
     ``ahead``: the program runs ahead of the device, as with GPUs; ``gathers``, ``scatters``: whether those
@@ -23,11 +23,11 @@ class Beside:
         return not self.scatters
 
 
-STREAMS = Beside(ahead=True)
+STREAMS = RunsBeside(ahead=True)
 """FSDP2 on GPUs."""
-STARTED = Beside()
+STARTED = RunsBeside()
 """``hocket.shard`` on processors."""
-BLOCKING = Beside(gathers=False, scatters=False)
+BLOCKING = RunsBeside(gathers=False, scatters=False)
 """Plain FSDP2 on processors, over gloo."""
-ASYNCHRONOUS_GATHERS = Beside(scatters=False)
+ASYNCHRONOUS_GATHERS = RunsBeside(scatters=False)
 """Plain FSDP2 on processors with torch's switch for all-gathers that the program waits for later."""

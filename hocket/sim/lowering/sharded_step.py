@@ -20,7 +20,7 @@ from hocket.graph.timeline import Kind
 from hocket.graph.unit_places import ParameterPlaces
 from hocket.network import Network, ShardGroups, number_s
 from hocket.sim.loop.step_program import NO_LANE, StepProgram
-from hocket.sim.lowering.beside import STARTED, STREAMS, Beside
+from hocket.sim.lowering.beside import STARTED, STREAMS, RunsBeside
 from hocket.sim.lowering.lowered import Edges, Floats, HeldChange, Lowered, TimelineNode, rows_of
 from hocket.sim.lowering.unit_schedule import BEGIN, Collective, Link, UnitSchedule
 
@@ -32,7 +32,7 @@ _SHOWN: dict[str, tuple[str, Kind, str]] = {
 }
 
 
-def beside_of(graph: StepGraph) -> Beside:
+def beside_of(graph: StepGraph) -> RunsBeside:
     """The way in which ``graph``'s device has collectives beside computing, on CPUs by hocket.shard."""
     return STARTED if graph.device == "cpu" else STREAMS
 
@@ -52,11 +52,11 @@ class ShardedStep:
     durations_s: Floats
     begun_s: Floats
     clips: bool
-    beside: Beside
+    beside: RunsBeside
     _known_s: dict[tuple[str, int], float] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, graph: StepGraph, network: Network, beside: Beside | None = None) -> ShardedStep:
+    def of(cls, graph: StepGraph, network: Network, beside: RunsBeside | None = None) -> ShardedStep:
         """Lay out ``graph`` for the workers of ``network``; HocketError where groups do not fit.
 
         ``beside``: None for what the step's device has.

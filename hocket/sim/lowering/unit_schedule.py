@@ -13,7 +13,7 @@ On GPUs the program runs ahead of the device, so that only what streams wait for
 On CPUs (gloo) the program itself runs the step, and what it issues waits for what it has come to. There torch
 computes nothing while a collective runs: it is waited for as soon as it is issued. :func:`hocket.shard`
 starts them beside computing, and a reduce-scatter is waited for when two others are behind it. Which of these
-holds a ``Beside`` says.
+holds is said by a ``RunsBeside``.
 
 Memory is what the allocator holds beside shards, in the program's order: the buffer of an all-gather until
 its copies (in the forward pass until the next unit's copies), a unit's full parameters from there until it is
@@ -29,7 +29,7 @@ from typing import Literal
 
 from hocket.graph import Plan
 from hocket.graph.unit_places import UnitPlaces
-from hocket.sim.lowering.beside import Beside
+from hocket.sim.lowering.beside import RunsBeside
 
 CollectiveKind = Literal["gather", "scatter", "reduce", "norm"]
 BEGIN = -1
@@ -88,7 +88,7 @@ class UnitSchedule:
 
     plan: Plan
     places: Sequence[UnitPlaces]
-    beside: Beside
+    beside: RunsBeside
     all_reduced: bool
     chain: list[Link] = field(default_factory=list)
     collectives: list[Collective] = field(default_factory=list)
