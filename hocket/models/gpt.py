@@ -9,44 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from hocket.models.layers import apply
-
-_INIT_STD = 0.02
-
-
-class SelfAttention(nn.Module):
-    """Causal multi-head self-attention."""
-
-    def __init__(self, width: int, num_heads: int) -> None:
-        super().__init__()
-        self.num_heads = num_heads
-        self.query_key_value = nn.Linear(width, 3 * width)
-        self.projection = nn.Linear(width, width)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Maps (N, T, width) to the same."""
-        heads = apply(self.query_key_value, x).view(*x.shape[:2], 3, self.num_heads, -1)
-        query, key, value = heads.permute(2, 0, 3, 1, 4).unbind()  # each (N, heads, T, width / heads)
-        mixed = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
-        return apply(self.projection, mixed.transpose(1, 2).flatten(-2))
-
-
-class Block(nn.Module):
-    """Attention, then a two-layer perceptron; each sees its input normalized and is added to it."""
-
-    def __init__(self, width: int, num_heads: int) -> None:
-        super().__init__()
-        self.norm_1 = nn.LayerNorm(width)
-        self.attention = SelfAttention(width, num_heads)
-        self.norm_2 = nn.LayerNorm(width)
-        self.expand = nn.Linear(width, 4 * width)
-        self.gelu = nn.GELU(approximate="tanh")
-        self.contract = nn.Linear(4 * width, width)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Maps (N, T, width) to the same."""
-        x = x + apply(self.attention, apply(self.norm_1, x))
-        expanded = apply(self.gelu, apply(self.expand, apply(self.norm_2, x)))
-        return x + apply(self.contract, expanded)
+from hocket.models.transformer import INIT_STD, Block
 
 
 class GPT2(nn.Module):
@@ -60,7 +23,7 @@ class GPT2(nn.Module):
         super().__init__()
         self.token_embedding = nn.Embedding(vocabulary, width)
         self.position_embedding = nn.Embedding(context, width)
-        self.blocks = nn.Sequential(*(Block(width, num_heads) for _ in range(num_layers)))
+        self.blocks = nn.Sequential(*(Block(width, num_heads, causal=True) for _ in range(num_layers)))
         self.norm = nn.LayerNorm(width)
         self._initialize(num_layers)
 
@@ -70,7 +33,7 @@ class GPT2(nn.Module):
             if isinstance(module, nn.Linear | nn.Embedding):
                 into_residual = name.endswith(("projection", "contract"))
                 num_summed = 2 * num_layers if into_residual else 1
-                nn.init.normal_(module.weight, std=_INIT_STD / math.sqrt(num_summed))
+                nn.init.normal_(module.weight, std=INIT_STD / math.sqrt(num_summed))
             if isinstance(module, nn.Linear):
                 nn.init.zeros_(module.bias)
 

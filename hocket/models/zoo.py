@@ -163,6 +163,13 @@ _SPECS = (
         num_operations=465,
     ),
     ModelSpec(
+        name="vit_b_16",
+        description="ViT-B/16 at 224 x 224 (Dosovitskiy et al., 2020), torchvision's vit_b_16",
+        factory="vit:vit_b_16",
+        num_operations=530,
+        default_batch_size=64,
+    ),
+    ModelSpec(
         name="lstm_ptb",
         description="Large word-level Penn Treebank LSTM (Zaremba et al., 2014)",
         factory="lstm:lstm_ptb",

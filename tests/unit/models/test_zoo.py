@@ -50,6 +50,7 @@ def test_resnet152_v2_is_caramels():
         ("googlenet", 2 * 58, 6_998_552),
         ("lstm_ptb", 1 + 2 * 4 + 2, 66_034_000),  # Zaremba et al.: 66M
         ("gpt2_small", 2 + 12 * 12 + 2, 124_439_808),
+        ("vit_b_16", 4 + 12 * 12 + 4, 86_567_656),  # torchvision's vit_b_16
     ],
 )
 def test_the_other_models_have_their_papers_sizes(name, num_tensors, num_weights):
@@ -85,7 +86,7 @@ def test_the_parameter_table_is_the_built_models():
 
 
 def test_names_are_the_specs_and_every_description_says_something():
-    assert len(models.names()) == len(set(models.names())) == 17
+    assert len(models.names()) == len(set(models.names())) == 18
     for name in models.names():
         assert models.spec(name).name == name
         assert models.spec(name).description

@@ -10,6 +10,8 @@ from hocket import models
 from hocket.models.gpt import GPT2
 from hocket.models.layers import BatchNorm, cross_entropy
 from hocket.models.lstm import LanguageLSTM
+from hocket.models.transformer import SelfAttention
+from hocket.models.vit import VisionTransformer
 
 # Real steps, with the batch size, for what fits the suite's time; others are deeper or wider copies of these,
 # or take a fake step and a real one at toy size. Inception v3's auxiliary head normalizes one pixel, hence 2.
@@ -69,6 +71,26 @@ def test_a_toy_language_model_gives_every_tensor_a_finite_gradient(toy):
     loss.backward()
     assert loss.item() == pytest.approx(math.log(50), abs=0.3)  # an untrained model guesses uniformly
     assert_finite_gradients(model)
+
+
+def test_a_toy_vision_transformer_gives_every_tensor_a_finite_gradient():
+    torch.manual_seed(0)
+    model = VisionTransformer(image=32, patch=8, width=32, num_heads=4, num_layers=2, num_classes=50)
+    loss = cross_entropy(model(torch.randn(4, 3, 32, 32)), torch.randint(50, (4,)))
+    loss.backward()
+    assert loss.item() == pytest.approx(math.log(50), abs=0.5)
+    assert_finite_gradients(model)
+
+
+def test_attention_looks_ahead_unless_it_is_causal():
+    torch.manual_seed(0)
+    x = torch.randn(1, 4, 8)
+    later = x.clone()
+    later[0, 3] += 1.0
+    for causal in (True, False):
+        attention = SelfAttention(8, 2, causal=causal)
+        same = torch.isclose(attention(x), attention(later)).all(dim=2)[0]
+        assert same.tolist() == [causal, causal, causal, False]
 
 
 @pytest.mark.parametrize("name", models.names())
