@@ -1,7 +1,8 @@
 """Datasheets of processors that a step can be derived for, apart from deriving: nothing here needs torch.
 
-Every number is of the vendor's datasheet or architecture paper (NVIDIA, AMD): peaks at boost clock and for
-dense matrices; half precision with sums in float32. What a vendor does not state is left out.
+Numbers are of the vendor's datasheet or architecture paper (NVIDIA, AMD): peaks at boost clock and for
+dense matrices; half precision with sums in float32. What a vendor does not state is left out. The memory that
+a program can have is another than the one on the box, and is of torch's messages.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ class Device:
     bandwidth_bps: float
     """Memory, bytes per second."""
     memory_bytes: float
+    """As sold, in powers of ten as written on the box, or as a file says."""
     multiprocessors: int
     """Streaming multiprocessors or compute units."""
     l2_bytes: float = 0.0
@@ -45,6 +47,13 @@ class Device:
     peer_bytes_per_s: float = 0.0
     """To the other cards of its node, one way: half of what NVLink or Infinity Fabric carry both ways, else
     of its PCIe slot; 0 where it is not known."""
+    reported_bytes: float = 0.0
+    """Memory that ``torch.cuda.get_device_properties`` says it has in all; 0 where it is not known."""
+
+    @property
+    def capacity_bytes(self) -> float:
+        """The memory that a program can have: as reported, else as sold."""
+        return self.reported_bytes or self.memory_bytes
 
     @property
     def peak_flops(self) -> float:
@@ -88,8 +97,36 @@ def _device(
         peer_bytes_per_s=gigabytes[2] * 1e9,
         multiprocessors=chips[0],
         l2_bytes=chips[1] * 2**20,
+        reported_bytes=_REPORTED_GIB.get(name, 0.0) * 2**30,
     )
 
+
+# Total capacities in GiB as torch's out-of-memory messages on these cards have them ("GPU 0; 23.69 GiB total
+# capacity"), where users posted some; the least where drivers differ (H100: 79.10 to 79.33). Memory of 16 GB
+# is 16 GiB less what error correction and the driver keep.
+_REPORTED_GIB = {
+    "k80": 11.17,
+    "p100": 15.89,
+    "v100": 15.77,
+    "v100-32gb": 31.73,
+    "a100": 39.39,
+    "a100-pcie": 39.39,
+    "a100-80gb": 79.15,
+    "a100-80gb-pcie": 79.14,
+    "h100": 79.10,
+    "h100-pcie": 79.10,
+    "h200": 139.72,
+    "b200": 178.35,
+    "l4": 21.96,
+    "l40s": 44.39,
+    "a10": 21.99,
+    "rtx3090": 23.69,
+    "rtx4090": 23.64,
+    "rtx5090": 31.36,
+    "rtx6000ada": 47.50,
+    "mi250x": 63.98,
+    "mi300x": 191.69,
+}
 
 _SHEETS = (
     # One of the board's two processors, as the published figures count.

@@ -63,9 +63,9 @@ def main() -> None:
 
 def _print(device: str, precision: str, model: str, memory: StepMemory | None) -> None:
     assert memory is not None
-    needed, capacity = memory.needed().total_bytes, device_named(device).memory_bytes
+    needed, capacity = memory.needed().total_bytes, device_named(device).capacity_bytes
     fits, largest = "yes" if needed <= capacity else "no", memory.largest_batch(capacity)
-    shown = f"{needed / 1e9:.1f} | {capacity / 1e9:.0f} | {fits} | {largest}"
+    shown = f"{needed / 1e9:.1f} | {capacity / 1e9:.1f} | {fits} | {largest}"
     print(f"| {device} | {precision} | {model} | {shown} |", flush=True)
 
 

@@ -14,7 +14,7 @@ def largest_fitting(graph: StepGraph, card: str, cards: int) -> int | None:
     """The largest batch with which the step fits its card, 0 for none; None where that is not known."""
     if graph.memory is None or card not in DEVICES or not graph.memory.scales:
         return None
-    return graph.memory.largest_batch(DEVICES[card].memory_bytes, workers=cards)
+    return graph.memory.largest_batch(DEVICES[card].capacity_bytes, workers=cards)
 
 
 def fits_sharded(graph: StepGraph, card: str, network: Network) -> bool:
@@ -40,7 +40,7 @@ def misfit(graph: StepGraph, card: str, cards: int) -> str:
     """
     if graph.memory is None or card not in DEVICES:
         return ""
-    held = DEVICES[card].memory_bytes
+    held = DEVICES[card].capacity_bytes
     needed = graph.memory.needed(workers=cards).total_bytes
     if needed <= held:
         return ""

@@ -45,7 +45,7 @@ def memory_verdict(graph: StepGraph, workers: int = 1, sheet: Device | None = No
     if memory is None or device is None:
         return None
     need = memory.needed(workers=workers)
-    capacity_bytes = device.memory_bytes
+    capacity_bytes = device.capacity_bytes
     largest = memory.largest_batch(capacity_bytes, workers=workers) if memory.scales else None
     needs = f"it needs {_gb(need)} of the {device.name}'s {scaled_text(capacity_bytes, 'B')} (in GB: {need})"
     copies = " with DDP's buckets" if workers > 1 else ""

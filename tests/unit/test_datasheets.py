@@ -1,5 +1,7 @@
 """Datasheets: the numbers of cards that people rent, found by any of their names."""
 
+from dataclasses import replace
+
 import pytest
 
 from hocket.datasheets import DEVICES, device_name, device_named
@@ -35,6 +37,8 @@ def test_a_name_means_itself_and_numbers_are_those_of_a_card(name):
     assert peaks == sorted(peaks)
     assert sheet.peaks.get("bfloat16", peaks[-1]) == peaks[-1]
     assert 12e9 <= sheet.memory_bytes <= 192e9
+    # A card of 80 GB has 80 GiB less what the driver, and error correction of GDDR6, keep.
+    assert 0.91 <= sheet.capacity_bytes / sheet.memory_bytes < 2**30 / 1e9
     assert 16e9 <= sheet.peer_bytes_per_s < sheet.bandwidth_bps
     assert sheet.default_precision == ("tf32" if "tf32" in sheet.peaks else "fp32")
 
@@ -42,3 +46,8 @@ def test_a_name_means_itself_and_numbers_are_those_of_a_card(name):
 def test_an_unknown_card_is_refused_with_its_neighbours():
     with pytest.raises(UnknownNameError, match=r"'rtx3091' is unknown; did you mean 'rtx3090'"):
         device_named("rtx3091")
+
+
+def test_memory_is_what_torch_reports_and_else_as_sold():
+    assert device_named("rtx3090").capacity_bytes == 23.69 * 2**30
+    assert replace(device_named("rtx3090"), reported_bytes=0.0).capacity_bytes == 24e9

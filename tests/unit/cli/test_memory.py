@@ -15,7 +15,7 @@ def test_a_derived_step_says_what_memory_it_needs_and_first_where_it_does_not_fi
 ) -> None:
     fits = hocket("profile", "alexnet_v2", "--device", "v100", "--batch-size", "4", "-o", "small.json")
     assert "A batch of 4 fits: it needs " in fits.err
-    assert "of the v100's 16 GB" in fits.err
+    assert "of the v100's 16.9 GB" in fits.err
     card = {"float32": 1e12}
     sheet = {"format": "hocket.device/1", "name": "mine", "multiprocessors": 8, "peak_flops": card}
     sheet |= {"memory_bytes_per_s": 1e11, "memory_bytes": 1.2e9}

@@ -95,7 +95,7 @@ def test_more_cards_take_fewer_updates_or_smaller_batches() -> None:
 
 
 def held(memory_bytes: float, *, scales: bool = True) -> StepGraph:
-    """A step of four examples on an L4 (24 GB) that needs so much, a quarter of it for each example."""
+    """A step of four examples on an L4 (21.96 GiB) that needs so much, a quarter of it for each example."""
     moment = MemoryMoment(
         phase="backward", gradients_bytes=0.0, fixed_bytes=0.0, bytes_per_example=memory_bytes / 4
     )
@@ -114,9 +114,9 @@ def test_a_step_that_does_not_fit_its_card_is_left_out_with_what_fits() -> None:
     offer = Offer(name="a", device="l4", gpus=1, price_per_hour=2, most_nodes=2, bandwidth_bps=1e9)
     assert len(rent(held(20e9), [offer], TrainingJob(examples=96))) == 2
     for graph, said in (
-        (held(40e9), "a batch of 4 needs 43 GB of its 24 GB; 2 fit"),
-        (held(40e9, scales=False), "a batch of 4 needs 43 GB of its 24 GB; give a smaller batch"),
-        (held(400e9), "a batch of 4 needs 421 GB of its 24 GB, and not even one example fits"),
+        (held(40e9), "a batch of 4 needs 43 GB of its 23.6 GB; 2 fit"),
+        (held(40e9, scales=False), "a batch of 4 needs 43 GB of its 23.6 GB; give a smaller batch"),
+        (held(400e9), "a batch of 4 needs 421 GB of its 23.6 GB, and not even one example fits"),
     ):
         with pytest.raises(HocketError, match=rf"no offer is left: a \(l4\): {said}$"):
             rent(graph, [offer], TrainingJob(examples=96))

@@ -32,7 +32,7 @@ def step(memory=ADAM_7B, device="h100"):
 def test_a_step_that_does_not_fit_says_so_first():
     verdict = memory_verdict(step(ADAM_7B.with_masters()))
     assert verdict.text == (
-        "a batch of 1 does not fit: it needs 138 GB of the h100's 80 GB (in GB: parameters 13.5, gradients"
+        "a batch of 1 does not fit: it needs 138 GB of the h100's 84.9 GB (in GB: parameters 13.5, gradients"
         " 13.5, optimizer 81, update 27, overhead 3.02 assumed); largest batch: none; sharded over 8 (FSDP):"
         " 18.7 GB"
     )
@@ -53,7 +53,8 @@ def test_a_step_that_fits_says_so_behind_the_answer_and_what_masters_would_need(
 
 
 def test_several_workers_have_buckets_and_sharding_is_told_for_as_many():
-    alone, many = memory_verdict(step()), memory_verdict(step(), 16)
+    nearly = step(replace(ADAM_7B, optimizer_bytes=29e9))
+    alone, many = memory_verdict(nearly), memory_verdict(nearly, 16)
     assert alone.fits
     assert not many.fits
     assert "with DDP's buckets does not fit" in many.text
@@ -61,7 +62,7 @@ def test_several_workers_have_buckets_and_sharding_is_told_for_as_many():
 
 
 def test_a_datasheet_of_ones_own_counts():
-    sheet = replace(device_named("h100"), name="mine", memory_bytes=200e9)
+    sheet = replace(device_named("h100"), name="mine", memory_bytes=200e9, reported_bytes=0.0)
     assert "of the mine's 200 GB" in memory_verdict(step(device="mine"), sheet=sheet).text
     assert memory_verdict(step(device="mine")) is None
 
