@@ -41,7 +41,11 @@ class LinkOptions:
     latency: Annotated[
         str | None,
         option(
-            "--latency", panel=NETWORK, metavar="TIME", help="Startup of each transfer.", show_default="0s"
+            "--latency",
+            panel=NETWORK,
+            metavar="TIME",
+            help="Startup of each transfer.",
+            show_default="10us for collectives, else 0s",
         ),
     ] = None
 

@@ -15,6 +15,7 @@ from hocket.cli.node_settings import described_nodes, read_cluster
 from hocket.document import convert_document
 from hocket.graph.recorded_run import RecordedRun
 from hocket.network import (
+    USUAL_STARTUP_S,
     MeasuredReduction,
     Network,
     NetworkFile,
@@ -31,6 +32,11 @@ _OF_NETWORK = (
     *("gpus_per_node", "intra_bandwidth", "nics_per_node", "intra_latency", "in_switch", "machines_per_rack"),
 )
 _BETWEEN_RACKS = AnswerSetting("pattern", "ring", "pattern ring", "between racks")
+
+
+def usual_latency(architecture: str) -> dict[str, str]:
+    """The startup that :func:`described_network` takes where nothing says one: collectives' own, else 0."""
+    return {} if architecture == "ps" else {"latency": f"{USUAL_STARTUP_S:g}s"}
 
 
 def described_network(

@@ -15,6 +15,7 @@ from hocket.network.file import NetworkFile, load_network, save_network
 from hocket.network.gpu_nodes import Nodes
 from hocket.network.link import (
     PATTERNS,
+    USUAL_STARTUP_S,
     MeasuredReduction,
     Network,
     Pattern,
@@ -30,6 +31,7 @@ from hocket.network.units import parse_bandwidth, parse_bytes, parse_duration, p
 
 __all__ = [
     "PATTERNS",
+    "USUAL_STARTUP_S",
     "ClusterFile",
     "CollectiveCost",
     "MeasuredReduction",

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from hocket.datasheets import DEVICES
 from hocket.errors import HocketError
-from hocket.network import Network, Nodes
+from hocket.network import USUAL_STARTUP_S, Network, Nodes
 from hocket.offers.offer import Offer
 
-LATENCY_S = 10e-6
-"""Assumed for a message between nodes where an offer says nothing: less over InfiniBand, more over TCP."""
 _NVLINK_S, _SLOT_S = 0.6e-6, 1e-6
 _SLOT_BPS = 8 * 64e9
 """A PCIe 5.0 slot's rate; what is faster is NVLink or its like."""
@@ -28,7 +26,7 @@ def network_of(offer: Offer) -> Network:
             f"offer '{offer.name}': nothing says what connects the {offer.gpus} {offer.card} of a node; give"
             " intra_bandwidth, what one sends to the others, e.g. 450GB/s or 32GB/s"
         )
-    startup_s = LATENCY_S if offer.latency_s is None else offer.latency_s
+    startup_s = USUAL_STARTUP_S if offer.latency_s is None else offer.latency_s
     linked = intra_bps is not None and intra_bps > _SLOT_BPS
     nodes = Nodes(
         gpus=offer.gpus,

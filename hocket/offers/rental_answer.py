@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from hocket.offers.node_network import LATENCY_S, inside_bps
+from hocket.network import USUAL_STARTUP_S
+from hocket.offers.node_network import inside_bps
 from hocket.offers.offer import Offer
 from hocket.offers.pareto_front import cheapest_of, fastest_of
 from hocket.text import (
@@ -229,7 +230,7 @@ def _of_nodes(offers: Sequence[Offer]) -> list[str]:
         said.append(f"inside of nodes by the datasheet: {shown}")
     several = [each for each in offers if each.most_nodes > 1 and each.latency_s is None]
     if several:
-        said.append(f"{duration_text(LATENCY_S)} a message between nodes of {_names(several)}")
+        said.append(f"{duration_text(USUAL_STARTUP_S)} a message between nodes of {_names(several)}")
     return said
 
 

@@ -12,7 +12,7 @@ import typer
 from hocket.cli import options
 from hocket.cli.answer_settings import applying, assumptions
 from hocket.cli.network_options import NetworkOptions
-from hocket.cli.network_settings import described_network, is_described
+from hocket.cli.network_settings import described_network, is_described, usual_latency
 from hocket.cli.option_groups import grouped
 from hocket.cli.panels import OUTPUT, WORKERS, option
 from hocket.cli.planning_options import Budget
@@ -105,7 +105,7 @@ def _network(
     if not is_described(context) and (recorded is None or recorded.network is None):
         return None, []
     ranks = workers or (options.WORKERS_ASSUMED if recorded is None else recorded.workers)
-    return described_network(context, ranks, 1, graph.device, recorded)
+    return described_network(context, ranks, 1, graph.device, recorded, **usual_latency("allreduce"))
 
 
 def _document(found: Diagnosis) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from hocket.cli.answer_settings import (
 )
 from hocket.cli.given_options import other_options
 from hocket.cli.network_options import NetworkOptions
-from hocket.cli.network_settings import described_network, link_text
+from hocket.cli.network_settings import described_network, link_text, usual_latency
 from hocket.cli.option_groups import grouped
 from hocket.cli.panels import OUTPUT, option
 from hocket.cli.planning_options import PolicyPlanningOptions
@@ -89,7 +89,12 @@ def plan(
     num_workers = machines.num_workers(exchange.value)
     measured = load_step(step)
     network, of_network = described_network(
-        context, num_workers, machines.servers, measured.device, measured.recorded
+        context,
+        num_workers,
+        machines.servers,
+        measured.device,
+        measured.recorded,
+        **usual_latency(exchange.value),
     )
     if output is not None:
         check_writable(output, *options.inputs(step, net.network_file, net.cluster))

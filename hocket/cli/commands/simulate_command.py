@@ -23,7 +23,7 @@ from hocket.cli.answer_settings import (
 )
 from hocket.cli.given_options import given, other_options
 from hocket.cli.network_options import NetworkOptions
-from hocket.cli.network_settings import described_network, link_text
+from hocket.cli.network_settings import described_network, link_text, usual_latency
 from hocket.cli.option_groups import grouped
 from hocket.cli.panels import OUTPUT, option
 from hocket.cli.planning_options import PlanOrPlanningOptions
@@ -91,7 +91,12 @@ def simulate(
     num_workers = machines.num_workers(exchange.value)
     measured = load_step(step)
     network, of_network = described_network(
-        context, num_workers, machines.servers, measured.device, measured.recorded
+        context,
+        num_workers,
+        machines.servers,
+        measured.device,
+        measured.recorded,
+        **usual_latency(exchange.value),
     )
     graph = clipped_for(measured, exchange.value) if planning.clip else measured
     if schedule is not None:

@@ -23,7 +23,7 @@ from hocket.cli.answer_settings import (
 )
 from hocket.cli.given_options import given, other_options
 from hocket.cli.network_options import NetworkOptions
-from hocket.cli.network_settings import described_network, link_text
+from hocket.cli.network_settings import described_network, link_text, usual_latency
 from hocket.cli.option_groups import grouped
 from hocket.cli.panels import OUTPUT, option
 from hocket.cli.planning_options import PlanningOptions
@@ -111,7 +111,12 @@ def tune(
     options.check_servers(machines.servers, exchange.value)
     graph = load_step(step)
     network, of_network = described_network(
-        context, machines.workers, machines.servers, graph.device, graph.recorded
+        context,
+        machines.workers,
+        machines.servers,
+        graph.device,
+        graph.recorded,
+        **usual_latency(exchange.value),
     )
     written, report = out.plan_file(step, options.inputs(step, net.network_file, net.cluster)), out.report
     with progress("tuning") as tell:
