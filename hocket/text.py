@@ -110,6 +110,14 @@ def rate_text(per_second: float, of: str = "examples") -> str:
     return f"{digits(rate / scale)} {prefix}{' ' if prefix else ''}{of}/{period.symbol}"
 
 
+def rate_range_text(least: float, most: float, like: float) -> str:
+    """Two rates as :func:`rate_text` has one ``like`` them, without its unit: ``869 to 1045 k``."""
+    period = rate_period([like])
+    prefix, scale = rate_scale([like / period.per_second])
+    low, high = (digits(rate / period.per_second / scale) for rate in (least, most))
+    return f"{low} to {high}{' ' if prefix else ''}{prefix}"
+
+
 def rate_scale(rates: Iterable[float]) -> tuple[str, float]:
     """The prefix, and what it stands for, that the largest of ``rates`` is read in: "" below ten thousand."""
     largest = _as_read(max(rates, default=0.0))

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from hocket.cli import options
 from hocket.cli.name_options import complete_policy, lowercase
 from hocket.cli.panels import OUTPUT, PLANNING, SIMULATION, option
 from hocket.cli.planning_options import ExchangeOptions, PlanFile, PlannerOptions
 
+if TYPE_CHECKING:
+    from hocket.graph import StepGraph
+
 _SKIPPED = 50
+_DRAWN, _MOST_DRAWN = 100, 1000  # samples of a step that varies
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,6 +101,18 @@ class PredictSimulation:
             show_default="16 times the steps",
         ),
     ] = None
+    jitter: Annotated[
+        float,
+        option(
+            "--jitter",
+            panel=SIMULATION,
+            rare=True,
+            metavar="X",
+            min=0.0,
+            max=1.0,
+            help="Of a step of one sample: vary it lognormally by this much, on each worker by itself.",
+        ),
+    ] = 0.0
     repeats: Annotated[
         int,
         option(
@@ -111,6 +127,14 @@ class PredictSimulation:
         Literal["local", "ray"],
         option("--engine", panel=SIMULATION, rare=True, help="All cores of this machine, or a Ray cluster."),
     ] = "local"
+
+    def varied(self, graph: StepGraph, most_workers: int) -> StepGraph:
+        """``graph`` with the jitter that is asked for: at least as many samples as workers that draw some."""
+        from hocket.graph.jittered_step import jittered
+
+        if not self.jitter:
+            return graph
+        return jittered(graph, self.jitter, min(_MOST_DRAWN, max(_DRAWN, most_workers)), self.seed)
 
     def skipped(self) -> int:
         """The steps at the beginning that are left out."""

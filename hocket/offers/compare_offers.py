@@ -20,6 +20,7 @@ from hocket.offers.rental import OfferOutcome, Rental, RentalRow
 from hocket.offers.steps_by_card import GivenSteps, StepsByCard, check_known
 from hocket.offers.training_job import TrainingJob
 from hocket.predictor import Prediction, predict
+from hocket.predictor.prediction_range import computing_error, step_range_s
 from hocket.text import counted
 
 Progress = Callable[[int, int], object]
@@ -214,9 +215,7 @@ def _row(
     steps = job.steps(global_batch)
     hours = steps * prediction.step_s / _HOUR_S
     price = offer.price_per_hour * nodes
-    off_s = graph.expected_error * _computing_s(graph, batches.accumulate)
-    off = steps * off_s / _HOUR_S if graph.expected_error else None
-    low, high = (None, None) if off is None else (hours - off, hours + off)
+    low, high = _range(graph, batches.accumulate, prediction) or (None, None)
     return RentalRow(
         offer=offer.name,
         device=offer.card,
@@ -230,8 +229,8 @@ def _row(
         step_s=prediction.step_s,
         throughput=prediction.throughput,
         hours=hours,
-        hours_low=low,
-        hours_high=high,
+        hours_low=None if low is None else steps * low / _HOUR_S,
+        hours_high=None if high is None else steps * high / _HOUR_S,
         cost=hours * price,
         cost_low=None if low is None else low * price,
         cost_high=None if high is None else high * price,
@@ -242,6 +241,10 @@ def _row(
     )
 
 
-def _computing_s(graph: StepGraph, accumulate: int) -> float:
-    """Seconds of an update that a card computes."""
-    return float(accumulated(graph, accumulate).durations_s.sum(axis=0).mean())
+def _range(graph: StepGraph, accumulate: int, prediction: Prediction) -> tuple[float, float] | None:
+    """The shortest and the longest step by the error of a derived one; None where that is not known."""
+    error = computing_error(accumulated(graph, accumulate))
+    if error is None or error.source != "derived":
+        return None
+    busy = prediction.bottleneck_utilization if prediction.bottleneck == "network" else 0.0
+    return step_range_s(prediction.step_s, error.seconds, busy * prediction.step_s)

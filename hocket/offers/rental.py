@@ -15,6 +15,7 @@ from hocket.offers.offer import Offer
 from hocket.offers.pareto_front import cheapest_of, fastest_of
 from hocket.offers.rental_answer import verdicts
 from hocket.offers.training_job import TrainingJob
+from hocket.predictor.prediction_curves import network_bound
 from hocket.text import counted
 
 if TYPE_CHECKING:
@@ -127,12 +128,8 @@ class OfferOutcome:
     @property
     def bound_from(self) -> int | None:
         """The number of nodes from which on the network is the bottleneck; None: never up to the most."""
-        found = None
-        for row in reversed(self.rows):
-            if row.bottleneck != "network":
-                break
-            found = row.nodes
-        return found
+        bound = network_bound(self.rows)
+        return bound[0].nodes if bound else None
 
 
 class Rental(Summarized, list[RentalRow]):

@@ -6,7 +6,15 @@ from collections.abc import Sequence
 
 from hocket.graph.plan import ARCHITECTURE_NAMES
 from hocket.predictor.prediction import Prediction
-from hocket.predictor.prediction_curves import CHANCE, cheapest, curves, fastest, is_faster, saturation
+from hocket.predictor.prediction_curves import (
+    CHANCE,
+    cheapest,
+    curves,
+    fastest,
+    is_faster,
+    network_bound,
+    saturation,
+)
 from hocket.predictor.prediction_notes import (
     lockstep_note,
     together_note,
@@ -46,7 +54,7 @@ def verdicts(rows: Sequence[Prediction], at: str = "") -> list[str]:
     for curve in curves(rows):
         name = name_of(curve, rows)
         where = f"{',' if ',' in name else ''} at {at}" if at else ""
-        lines.append(f"{name}{where}: {_growth(curve)}{_doubt(curve)}")
+        lines.append(f"{name}{where}: {_growth(curve)}{_decides(curve)}{_doubt(curve)}")
     return lines + _servers_in_vain(rows) + _costs(rows)
 
 
@@ -91,6 +99,21 @@ def _costs(rows: Sequence[Prediction]) -> list[str]:
             f" and is {faster:.2f}x as fast"
         )
     return [said]
+
+
+def _decides(curve: Sequence[Prediction]) -> str:
+    """A clause on the number of workers from which on the network is the bottleneck of a collective."""
+    if len(curve) == 1 or curve[0].architecture == "ps":
+        return ""
+    bound = network_bound(curve)
+    if len(bound) == len(curve):
+        return "; the network decides at every number tried"
+    before = curve[len(curve) - len(bound) - 1].workers
+    if not bound:
+        return f"; computing decides up to {counted(before, 'worker')}"
+    workers = bound[0].workers
+    tried = f" (between {before} and {workers} none was tried)" if before < workers - 1 else ""
+    return f"; the network decides from {counted(workers, 'worker')} on{tried}"
 
 
 def _doubt(curve: Sequence[Prediction]) -> str:
@@ -200,10 +223,10 @@ def _reached(row: Prediction) -> str:
 
 
 def _rate(row: Prediction) -> str:
-    said = rate_text(row.throughput)
-    if row.speedup is None or row.efficiency is None:
-        return said
-    return f"{said} ({row.speedup:.2f}x one worker alone, efficiency {row.efficiency:.0%})"
+    beside = [] if row.range_text is None else [row.range_text]
+    if row.speedup is not None and row.efficiency is not None:
+        beside.append(f"{row.speedup:.2f}x one worker alone, efficiency {row.efficiency:.0%}")
+    return rate_text(row.throughput) + (f" ({'; '.join(beside)})" if beside else "")
 
 
 def _busiest(row: Prediction, where: str = "") -> str:

@@ -13,14 +13,16 @@ import numpy as np
 
 from hocket.confidence import interval_95
 from hocket.graph.plan import ARCHITECTURE_NAMES
+from hocket.network import choose_pattern
 from hocket.notebook import ObjectSummary, Summarized
 from hocket.planner import Architecture
+from hocket.predictor.prediction_range import RangeSource, computing_error, step_range_s
 from hocket.predictor.prediction_request import Mode
 from hocket.predictor.prepared import Prepared
 from hocket.predictor.published_models import Totals, cynthia, lin
 from hocket.predictor.run_outcome import Outcome
 from hocket.predictor.usage import Usage
-from hocket.text import duration_text, machines_text, rate_text
+from hocket.text import duration_text, machines_text, rate_range_text, rate_text
 
 _ONE_WAY, _BOTH_WAYS = 0.65, 0.85
 """Of the time: links used less in either direction, and more in both together, wait for their other one."""
@@ -41,6 +43,13 @@ class Prediction(Summarized, msgspec.Struct, frozen=True, kw_only=True):
         Examples a second over all workers.
     throughput_low, throughput_high
         The 95% confidence interval over repeated seeds; None for a single one.
+    throughput_least, throughput_most, range_of
+        The range of ``throughput`` by how far computing may be off: "derived", by the error that derived
+        steps had in cross-validation, or "recorded", 95% by the spread of the profile's steps. None where
+        neither is known.
+    patterns
+        The ways in which all-reduces run, by their bytes: "ring", "tree", and of nodes of several GPUs
+        NCCL's algorithm and protocol, such as "tree LL128"; "halves" of those in two halves.
     step_s
         Seconds that a worker takes for a step, the mean.
     bottleneck, bottleneck_utilization
@@ -99,6 +108,10 @@ class Prediction(Summarized, msgspec.Struct, frozen=True, kw_only=True):
     policy: str
     throughput_low: float | None = None
     throughput_high: float | None = None
+    throughput_least: float | None = None
+    throughput_most: float | None = None
+    range_of: RangeSource | None = None
+    patterns: tuple[str, ...] = ()
     bottleneck: str
     bottleneck_utilization: float
     opposite_utilization: float | None = None
@@ -130,6 +143,13 @@ class Prediction(Summarized, msgspec.Struct, frozen=True, kw_only=True):
         return f"{said}, {other} {self.opposite_utilization:.0%}"
 
     @property
+    def range_text(self) -> str | None:
+        """The range beside the throughput in words, ``1.9 to 2.8 M``; None where it is not known."""
+        if self.throughput_least is None or self.throughput_most is None:
+            return None
+        return rate_range_text(self.throughput_least, self.throughput_most, self.throughput)
+
+    @property
     def takes_turns(self) -> bool:
         """True if links that are the bottleneck are about as busy in both directions, half the time each.
 
@@ -142,6 +162,8 @@ class Prediction(Summarized, msgspec.Struct, frozen=True, kw_only=True):
         rate = rate_text(self.throughput)
         if self.throughput_low is not None and self.throughput_high is not None:
             rate += f", 95% from {rate_text(self.throughput_low)} to {rate_text(self.throughput_high)}"
+        if (within := self.range_text) is not None:
+            rate += f" ({within})"
         lines = [("throughput", rate), ("step", duration_text(self.step_s))]
         if self.speedup is not None and self.efficiency is not None:
             lines.append(
@@ -197,6 +219,7 @@ def summed_up(
         efficiency = min(1.0, efficiency)
     step_s, uneven = float(np.mean([outcome.step_s for outcome in outcomes])), prepared.uneven_s
     halves = [outcome.steady for outcome in outcomes]
+    least, most_throughput, range_of = _range(prepared, throughput, step_s, usage)
     return Prediction(
         workers=network.num_workers,
         servers=servers,
@@ -209,6 +232,10 @@ def summed_up(
         policy=prepared.plan.policy,
         throughput_low=None if low is None else max(0.0, low),
         throughput_high=high,
+        throughput_least=least,
+        throughput_most=most_throughput,
+        range_of=range_of,
+        patterns=_patterns(prepared),
         bottleneck=resource,
         bottleneck_utilization=busy,
         opposite_utilization=usage.opposite.get(resource),
@@ -228,3 +255,31 @@ def summed_up(
         steps=max(outcome.steps for outcome in outcomes),
         steady=None if None in halves else all(halves),
     )
+
+
+def _range(
+    prepared: Prepared, throughput: float, step_s: float, usage: Usage
+) -> tuple[float, float, RangeSource] | tuple[None, None, None]:
+    """The least and the most throughput by the error of computing, and its source."""
+    error = computing_error(prepared.request.graph)
+    if error is None:
+        return None, None, None
+    moving = max(share for resource, share in usage.busy.items() if "processors" not in resource)
+    within = step_range_s(step_s, error.seconds / min(prepared.speeds), moving * step_s)
+    if within is None:
+        return None, None, None
+    return throughput * step_s / within[1], throughput * step_s / within[0], error.source
+
+
+def _patterns(prepared: Prepared) -> tuple[str, ...]:
+    """The ways in which the plan's all-reduces run, those of most bytes first."""
+    if prepared.plan.architecture != "allreduce" or prepared.network.num_workers == 1:
+        return ()
+    graph = prepared.request.graph
+    sizes = dict(zip(graph.parameter_names, graph.parameter_bytes.tolist(), strict=True))
+    sums: dict[str, float] = {}
+    for batch in prepared.plan.reductions:
+        size = float(sum(sizes[name] for name in batch.parameters))
+        way = "halves" if batch.halves else choose_pattern(prepared.network, size, batch.chunks)
+        sums[way] = sums.get(way, 0.0) + size
+    return tuple(sorted(sums, key=lambda way: -sums[way]))

@@ -3,8 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Protocol, TypeVar
 
 from hocket.predictor.prediction import Prediction
+
+
+class _Bound(Protocol):
+    """A row that has a bottleneck."""
+
+    @property
+    def bottleneck(self) -> str:
+        """The resource that is busy longest."""
+
+
+_Row = TypeVar("_Row", bound=_Bound)
 
 SATURATED = 0.95
 CHANCE = 0.01
@@ -44,6 +56,12 @@ def fastest(curve: Sequence[Prediction]) -> Prediction | None:
     if curve[-1].throughput < SATURATED * best.throughput and is_faster(best, curve[-1]):
         return best
     return None
+
+
+def network_bound(rows: Sequence[_Row]) -> Sequence[_Row]:
+    """The last of ``rows``, by machines, of all of which the network is the bottleneck."""
+    computing = [k for k, row in enumerate(rows) if row.bottleneck != "network"]
+    return rows[computing[-1] + 1 if computing else 0 :]
 
 
 def cheapest(rows: Iterable[Prediction]) -> Prediction | None:

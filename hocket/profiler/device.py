@@ -19,6 +19,7 @@ from torch._ops import OpOverload
 from hocket.datasheets import MEASURED_DEVICES, Device, Precision, device_named
 from hocket.errors import HocketError
 from hocket.graph import StepGraph
+from hocket.graph.jittered_step import jittered
 from hocket.profiler._build import build_graph
 from hocket.profiler._call import Call, call_of
 from hocket.profiler._cost import CallWork, work_of
@@ -98,9 +99,8 @@ def derive(
     name, batch_size
         As for :func:`hocket.profile`.
     samples, jitter, seed
-        Sampled steps. In each, all durations are multiplied by one draw from the lognormal distribution of
-        mean 1 whose logarithm has the standard deviation ``jitter``. Workers simulated from a single sample,
-        or without jitter, never drift apart.
+        Sampled steps, which vary as :func:`hocket.graph.jittered_step.jittered` has it. Workers simulated
+        from a single sample, or without jitter, never drift apart.
 
     Raises
     ------
@@ -108,8 +108,6 @@ def derive(
         For an unknown or measured device, a precision that it does not have, and for a step that raises or
         needs a tensor's value.
     """
-    if samples < 1 or not 0 <= jitter < np.inf:
-        raise HocketError(f"samples={samples} and jitter={jitter} must be at least 1 and 0")
     way = device if isinstance(device, Target) else Target(device)
     sheet = _sheet(way.device)
     precision = way.precision or sheet.default_precision
@@ -119,11 +117,10 @@ def derive(
     derived = _as_papers if _is_of_papers(sheet, precision, way) else _by_model
     examples = step.batch_size() if batch_size is None else batch_size
     found = derived(recordings, sheet, precision, way, examples)
-    scale = np.random.default_rng(seed).lognormal(-(jitter**2) / 2, jitter, samples)
     graph = build_graph(
         found.record.step.parameters(),
         found.record.recorder.operations,
-        np.outer(found.seconds, scale).tolist(),
+        found.seconds[:, None].tolist(),
         name=name or type(step.model).__name__,
         batch_size=examples,
         device=sheet.name,
@@ -134,7 +131,7 @@ def derive(
         *(["compiled"] if way.compile else []),
     ]
     return replace(
-        graph,
+        jittered(graph, jitter, samples, seed),
         caveat=found.caveat,
         precision=", ".join(said),
         expected_error=found.expected_error,

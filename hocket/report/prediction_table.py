@@ -17,6 +17,7 @@ from hocket.columns import (
 )
 from hocket.predictor.prediction import Prediction
 from hocket.predictor.prediction_curves import curves, fastest, saturation
+from hocket.predictor.prediction_range import RANGE_WORDS
 from hocket.report.prediction_measured import MeasuredThroughput
 from hocket.text import UNDEFINED, TimeUnit, decimals_for, rate_period, rate_scale, time_unit
 
@@ -48,13 +49,7 @@ def prediction_columns(rows: Sequence[Prediction], points: Sequence[MeasuredThro
         rates(
             "Throughput", [row.throughput for row in rows], "Examples over all workers.", "Rate"
         ).as_clear(),
-        Column(
-            "95% interval",
-            [_half_width(row, rate, period) for row in rows],
-            "Half the confidence interval over repeated seeds.",
-            by,
-            "± 95%",
-        ),
+        _interval_column(rows, rate, period, by),
         rates("Measured", measured, "Mean of the measured points."),
         percent_column("Error", errors, "Predicted over measured, less 1."),
         number_column(
@@ -66,6 +61,7 @@ def prediction_columns(rows: Sequence[Prediction], points: Sequence[MeasuredThro
         time_column(
             "Step", [row.step_s for row in rows], unit, "Mean time that a worker takes for a step."
         ).as_clear(),
+        _range_column(rows, rate, period, by),
         percent_column(
             "Efficiency",
             [row.efficiency for row in rows],
@@ -83,6 +79,11 @@ def prediction_columns(rows: Sequence[Prediction], points: Sequence[MeasuredThro
             [row.opposite_utilization if row.takes_turns else None for row in rows],
             "The same of the links' other direction, where pulls and pushes take turns.",
         ).as_wide(),
+        Column(
+            "Pattern",
+            [Cell(", ".join(row.patterns) or UNDEFINED, ", ".join(row.patterns) or None) for row in rows],
+            "Of all-reduces, that of most bytes first.",
+        ).as_wide(),
         rates(
             "lin", [row.lin for row in rows], "Throughput by Lin et al.'s published model, to compare."
         ).as_wide(),
@@ -97,6 +98,32 @@ def _rate_unit(rows: Sequence[Prediction]) -> tuple[TimeUnit, str]:
     period = rate_period([row.throughput for row in rows])
     prefix, scale = rate_scale(row.throughput / period.per_second for row in rows)
     return period._replace(per_second=scale * period.per_second), prefix
+
+
+def _range_column(rows: Sequence[Prediction], decimals: int, period: TimeUnit, by: str) -> Column:
+    """The range of throughput by how far computing may be off."""
+    sources = dict.fromkeys(RANGE_WORDS[row.range_of] for row in rows if row.range_of is not None)
+    meaning = f"Of throughput, as computing may be off: {' or '.join(sources)}."
+    return Column("Range", [_range_cell(row, decimals, period) for row in rows], meaning, by)
+
+
+def _range_cell(row: Prediction, decimals: int, period: TimeUnit) -> Cell:
+    if row.throughput_least is None or row.throughput_most is None:
+        return Cell(UNDEFINED, None)
+    low, high = row.throughput_least / period.per_second, row.throughput_most / period.per_second
+    return Cell(f"{low:.{decimals}f}–{high:.{decimals}f}", low)
+
+
+def _interval_column(rows: Sequence[Prediction], decimals: int, period: TimeUnit, by: str) -> Column:
+    """The confidence interval over seeds; the terminal has it beside a range with ``--wide`` alone."""
+    column = Column(
+        "95% interval",
+        [_half_width(row, decimals, period) for row in rows],
+        "Half the confidence interval over repeated seeds.",
+        by,
+        "± 95%",
+    )
+    return column if all(row.throughput_most is None for row in rows) else column.as_wide()
 
 
 def _half_width(row: Prediction, decimals: int, period: TimeUnit) -> Cell:

@@ -30,6 +30,7 @@ from hocket.cli.network_settings import (
     described_network,
     link_text,
     recorded_network,
+    usual_latency,
 )
 from hocket.cli.option_groups import grouped
 from hocket.cli.predict_machines import PredictNetwork, PredictWorkers
@@ -79,10 +80,12 @@ def predict(
     output.check()
     num_workers, num_servers = _configurations(machines, simulation.repeats)
     output.check_files(options.inputs(step, planning.plan, net.network_file, net.cluster, output.measured))
-    graph = load_step(step)
-    network, of_network = described_network(context, 1, 1, graph.device, graph.recorded)
+    graph = simulation.varied(load_step(step), max(num_workers))
     schedule = _given_plan(graph, planning)
     exchange = architecture_setting(context, planning.policy, schedule)
+    network, of_network = described_network(
+        context, 1, 1, graph.device, graph.recorded, **usual_latency(exchange.value)
+    )
     planning.check_sharded(exchange.value)
     from hocket.graph.plan import ARCHITECTURE_NAMES
 
@@ -298,7 +301,7 @@ def _assumed(
     """The line of assumptions, with what each worker is."""
     each = "one device, a link of its own" if network.nodes is None else "one GPU"
     if rows[0].mode == "sync" and graph.num_samples == 1 and max(row.workers for row in rows) > 1:
-        each += ", all steps equally long, so that none waits for a slower one"
+        each += ", all steps equally long, so that none waits for a slower one (--jitter 0.05: they vary)"
     return f"{assumptions(graph, settings)}; each worker: {each}"
 
 

@@ -332,3 +332,12 @@ def test_a_server_that_has_most_of_the_bytes_is_said(in_tmp: Path) -> None:
     assert said in hocket(*asked).out
     assert "of the bytes" not in hocket(*asked, "--policy", "p3").out
     assert "of the bytes" not in hocket("predict", BRANCHES, *asked[2:]).out
+
+
+def test_jitter_makes_workers_wait_for_each_other(in_tmp: Path) -> None:
+    few = ("--workers", "4", "--steps", "40", "--json")
+    (alike,) = json.loads(hocket("predict", BRANCHES, *few).out)
+    (varied,) = json.loads(hocket("predict", BRANCHES, *few, "--jitter", "0.1").out)
+    assert varied["throughput"] < 0.95 * alike["throughput"]
+    assert (alike["assumed"]["jitter"], varied["given"]["jitter"]) == (0.0, 0.1)
+    assert "never" not in hocket("predict", BRANCHES, *few[:-1], "--jitter", "0.1").out

@@ -415,12 +415,12 @@ def test_workers_that_bring_little_at_first_are_said_where_more_of_them_pay() ->
     )
     assert line.endswith(
         "busiest with 8: network, 90% of the time, and a step takes hardly longer than with 4, so more"
-        " workers still add examples"
+        " workers still add examples; the network decides at every number tried"
     )
     steep = [row(1, 50, **ring), row(2, 80, **ring), row(4, 100, **ring), row(8, 140, **ring)]
     (line,) = answers(steep)
     assert "only" not in line
-    assert line.endswith("90% of the time")
+    assert line.endswith("90% of the time; the network decides at every number tried")
 
 
 def test_a_ceiling_below_one_worker_alone_is_said() -> None:
@@ -442,3 +442,32 @@ def test_workers_of_another_speed_are_against_the_profiled_one_and_not_off_by_ch
     assert "profiled speed" not in (
         base_note([row(1, 51, **reduced, efficiency=1.0), row(8, 300, **reduced)]) or ""
     )
+
+
+COMPUTING = {"servers": 0, "mode": "sync", "architecture": "allreduce", "bottleneck": "worker processors"}
+
+
+@pytest.mark.parametrize(
+    ("workers", "bound_from", "said"),
+    [
+        ((1, 2, 3, 4), 3, "; the network decides from 3 workers on"),
+        ((1, 2, 8, 64), 8, "; the network decides from 8 workers on (between 2 and 8 none was tried)"),
+        ((1, 2, 4), 5, "; computing decides up to 4 workers"),
+    ],
+)
+def test_a_collectives_answer_says_from_which_number_the_network_decides(
+    workers: Sequence[int], bound_from: int, said: str
+) -> None:
+    rows = [
+        row(w, 40.0 * w, **COMPUTING | ({"bottleneck": "network"} if w >= bound_from else {}))
+        for w in workers
+    ]
+    assert verdicts(rows)[0].endswith(said)
+    assert "decide" not in verdicts([row(w, 40.0 * w) for w in workers])[0]
+
+
+def test_the_rate_has_its_range_where_one_is_known() -> None:
+    known = {**COMPUTING, "throughput_least": 140.0, "throughput_most": 180.0, "range_of": "derived"}
+    assert "160 examples/s (140 to 180; 3.20x one worker alone" in verdicts([row(4, 160.0, **known)])[0]
+    large = row(4, 949e3, **known | {"throughput_least": 869e3, "throughput_most": 1.045e6})
+    assert large.range_text == "869 to 1045 k"
