@@ -19,9 +19,9 @@ from torch import Tensor, nn
 from torch.optim import SGD, AdamW, Optimizer
 
 from hocket.errors import HocketError, UnknownNameError
-from hocket.models.gpt import Block
 from hocket.models.layers import apply, cross_entropy, initialize
 from hocket.models.resnet18 import resnet18
+from hocket.models.transformer import Block
 from hocket.profiler import StepSetup, first_extent, trains_itself
 from hocket.profiler import load as load_factory
 
@@ -79,7 +79,7 @@ class GPT(nn.Module):
         super().__init__()
         self.token_embedding = nn.Embedding(_VOCABULARY, width)
         self.position_embedding = nn.Embedding(_CONTEXT, width)
-        self.blocks = nn.Sequential(*(Block(width, num_heads) for _ in range(num_layers)))
+        self.blocks = nn.Sequential(*(Block(width, num_heads, causal=True) for _ in range(num_layers)))
         self.norm = nn.LayerNorm(width)
         self.head = nn.Linear(width, _VOCABULARY, bias=False)
 

@@ -235,6 +235,8 @@ def export_perfetto(
             context,
             options.WORKERS_ASSUMED if run.workers is None else run.workers,
             servers,
+            "",
+            None,
             **usual_latency(schedule.architecture),
         )
         notes = [heading(applying(of_network, schedule.architecture))]
