@@ -93,10 +93,18 @@ class Diagnosis:
     scaling: tuple[Prediction, ...] = ()
 
     @property
+    def on_recorded_links(self) -> bool:
+        """Tell whether plans and predictions are for the network that was recorded."""
+        recorded, network = self.graph.recorded, self.network
+        if network is None or recorded is None or recorded.network is None:
+            return False
+        known = recorded.network["bandwidth_bps"], recorded.network.get("startup_s", 0.0)
+        return (network.bandwidth_bps, network.startup_s) == known and network.nodes is None
+
+    @property
     def lacks_startup(self) -> bool:
-        """Tell whether all-reduces of one size alone were recorded: starting one costs nothing here."""
-        reduction = None if self.network is None else self.network.reduction
-        return reduction is not None and reduction.a_s == 0
+        """Tell whether collectives of one size alone were recorded: starting one costs nothing here."""
+        return self.on_recorded_links and self.network is not None and self.network.startup_s == 0
 
     @property
     def half_at(self) -> Prediction | None:
@@ -146,7 +154,15 @@ def diagnose(
     misses = check is not None and not check.agrees
     if misses and recorded is not None and network.num_workers != recorded.workers:
         return found
-    tuning = tune(graph, network, iterations=_ITERATIONS, budget_s=budget_s, progress=told)
+    architecture = "fsdp" if job.units else None
+    tuning = tune(
+        graph,
+        network,
+        architecture=architecture,
+        iterations=_ITERATIONS,
+        budget_s=budget_s,
+        progress=told,
+    )
     found = replace(found, tuning=tuning)
     if misses:
         return found  # What misses the recorded job says nothing of larger ones.

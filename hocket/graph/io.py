@@ -10,6 +10,7 @@ import msgspec
 from hocket.document import convert_document, decode, read_bytes, write_json
 from hocket.graph.format_rules import StepRows, step_from_rows
 from hocket.graph.plan import Plan
+from hocket.graph.recorded_run import RecordedRun
 from hocket.graph.step import PHASE_NAMES, StepGraph
 from hocket.graph.unit_rules import check_units
 
@@ -91,7 +92,7 @@ def step_document(graph: StepGraph) -> dict[str, Any]:
         **({"precision": graph.precision} if graph.precision else {}),
         **({"expected_error": graph.expected_error} if graph.expected_error else {}),
         **({} if graph.memory is None else {"memory": msgspec.to_builtins(graph.memory)}),
-        **({} if graph.recorded is None else {"recorded": msgspec.to_builtins(graph.recorded)}),
+        **({} if graph.recorded is None else {"recorded": _recorded(graph.recorded)}),
         "parameters": [
             {
                 "name": name,
@@ -113,6 +114,13 @@ def step_document(graph: StepGraph) -> dict[str, Any]:
             for i, name in enumerate(operations)
         ],
     }
+
+
+def _recorded(run: RecordedRun) -> dict[str, Any]:
+    fields: dict[str, Any] = msgspec.to_builtins(run)
+    if run.sharded is None:
+        del fields["sharded"]
+    return fields
 
 
 def load_plan(path: str | Path) -> Plan:

@@ -49,6 +49,12 @@ class UnitPlaces:
     scattered_bytes: int
 
 
+def _scattered(graph: StepGraph) -> float:
+    """Bytes of a gradient for each byte of its parameter: other than 1 where a recorded job had two types."""
+    sharded = None if graph.recorded is None else graph.recorded.sharded
+    return 1.0 if sharded is None else sharded.scattered_per_gathered
+
+
 class ParameterPlaces:
     """The places of each parameter, from which those of any unit follow."""
 
@@ -68,7 +74,9 @@ class ParameterPlaces:
             late = (at >= order.turn) | (made & (at >= 0))
             self._note(self._backward, parameter[late], np.maximum(at[late], order.turn))
         self._bytes = graph.parameter_bytes
-        self._trained_bytes = np.where(graph.produced, graph.parameter_bytes, 0)
+        self._trained_bytes = np.where(graph.produced, graph.parameter_bytes * _scattered(graph), 0).astype(
+            np.int64
+        )
         self._index = {name: i for i, name in enumerate(graph.parameter_names)}
         self._known: dict[tuple[str, ...], UnitPlaces] = {}
 

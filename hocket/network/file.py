@@ -85,11 +85,12 @@ class MeasurementHost(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RecordedReductions(msgspec.Struct, frozen=True, kw_only=True):
-    """All-reduces that a profiler recorded of a job: in which traces, how many steps, and their line."""
+    """Collectives that a profiler recorded of a job: kinds, traces, how many steps, and their line."""
 
     traces: tuple[str, ...]
     steps: Count
     group: str = ""
+    kinds: tuple[str, ...] = ("all_reduce",)
     fit: Fit
 
 
@@ -105,7 +106,7 @@ class NetworkFile(Summarized, msgspec.Struct, frozen=True, kw_only=True):
     fits, host
         The measurements behind the figures, and where they were made; None: written by hand.
     recorded
-        The recorded all-reduces that the figures were fitted to, where they come from a job's trace.
+        The recorded collectives that the figures were fitted to, where they come from a job's trace.
 
     Examples
     --------

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hocket.graph import Plan, Reduction, StepGraph
+from hocket.graph import StepGraph
+from hocket.graph.format_rules import check_plan
+from hocket.graph.recorded_plan import recorded_plan
 from hocket.graph.recorded_run import RecordedRun
 from hocket.network import Network
 from hocket.planner import plan as planned
@@ -51,24 +53,19 @@ class RecordedCheck:
 
 
 def check_recorded(graph: StepGraph, network: Network) -> RecordedCheck | None:
-    """Predict the recorded job on ``network``, of its workers; None for a step of no such job."""
+    """Predict the recorded job on ``network``, of its workers; None for a step of no such job.
+
+    Where it is not known what was exchanged together, it is as by default: DDP's buckets, FSDP2's units.
+
+    Raises
+    ------
+    FormatError
+        When what was recorded is no plan for the step.
+    """
     run = graph.recorded
     if run is None or not graph.produced.any():
         return None
-    row = simulate(graph, _recorded_plan(graph, run, network), network).row
+    plan = recorded_plan(graph) or planned(graph, network, "fsdp" if run.sharded is not None else "ddp")
+    check_plan(plan, graph, "recorded")
+    row = simulate(graph, plan, network).row
     return RecordedCheck(recorded=run, predicted_s=row.iteration_s, computing_s=row.compute_s)
-
-
-def _recorded_plan(graph: StepGraph, run: RecordedRun, network: Network) -> Plan:
-    """The all-reduces as they were launched; DDP's where it is not known what was in them."""
-    named = {name for reduction in run.reductions for name in reduction}
-    if named != {name for name, made in zip(graph.parameter_names, graph.produced, strict=True) if made}:
-        return planned(graph, network, "ddp")
-    reductions = tuple(Reduction(parameters=names) for names in run.reductions)
-    return Plan(
-        policy="recorded",
-        model=graph.model,
-        architecture="allreduce",
-        reductions=reductions,
-        compute_order=None,
-    )

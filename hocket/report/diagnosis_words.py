@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hocket.diagnosis import Diagnosis
-from hocket.interop.kineto.step_times import OF_GRADIENTS
+from hocket.interop.kineto.step_times import OF_GRADIENTS, OF_UNITS
 from hocket.report.verdicts import gains, on_workers, ranking_verdict, usual_row
 from hocket.text import capitalized, counted, duration_text, listed, percent_text, scaled_text
 
@@ -68,13 +68,13 @@ def _scaling(diagnosis: Diagnosis) -> str:
 
 def _granted(diagnosis: Diagnosis) -> str:
     """The ranks and links that a prediction of more ranks takes for granted."""
-    network = diagnosis.network
     of = "this network"
-    if network is not None and network.reduction is not None:
-        of = f"links like those between the {network.reduction.workers} recorded ranks"
+    recorded = diagnosis.graph.recorded
+    if recorded is not None and diagnosis.on_recorded_links:
+        of = f"links like those between the {recorded.workers} recorded ranks"
     said = f"for equally fast ranks on {of}"
     if diagnosis.lacks_startup:
-        said += ", whose all-reduces have one size, so that what starting one costs is left out"
+        said += ", whose collectives have one size, so that what starting one costs is left out"
     return said
 
 
@@ -124,7 +124,20 @@ def advice(diagnosis: Diagnosis) -> list[str]:
                 "Gradients' all-reduces are exposed, and no plan hides more of them: fewer bytes (a bf16 "
                 "hook, fewer steps by larger batches) or a faster network do"
             )
-    others_s = {name: s for name, s in times.exposed_s.items() if name != OF_GRADIENTS}
+    of_units_s = sum(times.exposed_s.get(name, 0.0) for name in OF_UNITS.values())
+    if of_units_s >= _MUCH * whole_s and diagnosis.tuning is not None:
+        if gains(diagnosis.tuning.ranked):
+            said.append(
+                "All-gathers and reduce-scatters are exposed, and other units or prefetch lists hide more of "
+                "them: see the plans"
+            )
+        else:
+            said.append(
+                "All-gathers and reduce-scatters are exposed, and no plan hides more of them: fewer bytes "
+                "(bf16 parameters, larger batches) or a faster network do"
+            )
+    placed = {OF_GRADIENTS, *(OF_UNITS.values() if diagnosis.tuning is not None else ())}
+    others_s = {name: s for name, s in times.exposed_s.items() if name not in placed}
     for name, seconds in sorted(others_s.items(), key=lambda part: -part[1]):
         if seconds >= _MUCH * whole_s:
             said.append(

@@ -62,7 +62,16 @@ def import_kineto(
             "--network-out",
             panel=OUTPUT,
             metavar="FILE",
-            help="The hocket.network/1 file to write: what the job's all-reduces took.",
+            help="The hocket.network/1 file to write: what the job's collectives took.",
+        ),
+    ] = None,
+    plan_out: Annotated[
+        Path | None,
+        option(
+            "--plan-out",
+            panel=OUTPUT,
+            metavar="FILE",
+            help="The hocket.plan/1 file to write: the job's all-reduces, or its units of FSDP2.",
         ),
     ] = None,
     allow_no_gradients: UnplannedOfGpu = False,
@@ -72,13 +81,22 @@ def import_kineto(
     They are of GPUs: a trace of CPUs alone is refused, and `hocket profile` measures such a step.
     """
     from hocket.document import check_writable, write_json
+    from hocket.graph import save_plan
+    from hocket.graph.plan import transfers_text
+    from hocket.graph.recorded_plan import recorded_plan
     from hocket.interop.kineto.kineto_step import step_of
     from hocket.interop.kineto.traced_job import read_job
 
-    check_writable(output, *traces, *options.inputs(reading.execution_trace))
+    given = [*traces, *options.inputs(reading.execution_trace)]
+    check_writable(output, *given)
     if network_out is not None:
-        check_writable(network_out, *traces, *options.inputs(reading.execution_trace))
+        check_writable(network_out, *given)
         options.check_apart(network_out, output, "the network and the step")
+    if plan_out is not None:
+        check_writable(plan_out, *given)
+        options.check_apart(plan_out, output, "the plan and the step")
+        if network_out is not None:
+            options.check_apart(plan_out, network_out, "the plan and the network")
     with progress("reading"):
         job = read_job(traces, execution_trace=reading.execution_trace, partial=reading.partial)
         imported = step_of(job, batch_size=reading.batch_size, allow_no_gradients=allow_no_gradients)
@@ -86,9 +104,18 @@ def import_kineto(
     if network_out is not None and (recorded is None or recorded.network is None):
         raise HocketError(
             f"{network_out}: the traces hold no all-reduces of gradients between ranks whose sizes are known,"
-            " so there is no network to write; leave --network-out out"
+            " and no units of FSDP2, so there is no network to write; leave --network-out out"
+        )
+    plan = None if plan_out is None else recorded_plan(imported.graph)
+    if plan_out is not None and plan is None:
+        raise HocketError(
+            f"{plan_out}: the traces do not say which parameters went together between ranks, so there is no "
+            "plan to write; leave --plan-out out"
         )
     _put(imported, output)
+    if plan is not None and plan_out is not None:
+        save_plan(plan, plan_out)
+        note(f"{plan_out}: the plan that the job ran under, {transfers_text(plan)}; for --plan")
     if network_out is not None and recorded is not None:
         write_json(recorded.network, network_out)
         note(f"{network_out}: the network, for --network of other steps; this one brings it along")
@@ -126,8 +153,10 @@ def _summarize(job: TracedJob, imported: ImportedStep, output: Path) -> None:
     elif network is None:
         note(f"Next: hocket tune {shlex.quote(str(output))} --workers 8 --bandwidth 100Gbit/s --latency 20us")
     else:
+        sharded = " --architecture fsdp" if job.units else ""
         note(
-            f"Next: hocket tune {shlex.quote(str(output))}; as a page: hocket diagnose {traces} -o page.html"
+            f"Next: hocket tune {shlex.quote(str(output))}{sharded}; as a page: "
+            f"hocket diagnose {traces} -o page.html"
         )
 
 

@@ -13,7 +13,14 @@ from collections.abc import Sequence
 
 from hocket.graph import Phase
 from hocket.interop.kineto.events import NODE_PREFIX, HostSpan, Trace
-from hocket.interop.kineto.frameworks import FSDP, SHARDING, by_bare_thread, every_collective, framework_of
+from hocket.interop.kineto.frameworks import (
+    FSDP,
+    FSDP2,
+    SHARDING,
+    by_bare_thread,
+    every_collective,
+    framework_of,
+)
 from hocket.interop.kineto.gradient_sizes import APART
 from hocket.interop.kineto.gradients import BY_REDUCTIONS, TracedGradients
 from hocket.interop.kineto.tensors import first_tensor
@@ -25,6 +32,7 @@ from hocket.interop.kineto.traced_collectives import (
     mebibytes,
 )
 from hocket.interop.kineto.traced_operations import UNMARKED, TracedStep, updates_after
+from hocket.interop.kineto.unit_transfers import why_no_units
 from hocket.text import counted
 
 # All-reduces up to this size may stay unexplained: flags, norms, metrics.
@@ -58,7 +66,12 @@ def why_not_planned(trace: Trace, step: TracedStep, gradients: TracedGradients) 
             f"gradients are all-reduced before the last of the {gradients.passes} backward passes that "
             "accumulate them, and Hocket exchanges them once a step; accumulate under no_sync()"
         )
-    if gradients.sized_by == BY_REDUCTIONS and gradients.shaped_bytes is not None:
+    if step.transfers and gradients.passes > 1:
+        reason = (
+            f"{gradients.passes} backward passes of a step accumulate gradients, and each gathers its units "
+            "anew, while a sharded plan is for one pass; trace one pass a step"
+        )
+    elif gradients.sized_by == BY_REDUCTIONS and gradients.shaped_bytes is not None:
         reason = _differing(step, gradients)
     elif any(reduction.size_bytes is None for reduction in step.reductions) and not gradients.sized:
         shapes = "" if has_shapes(step) else "with record_shapes=True, "
@@ -81,7 +94,7 @@ def _left_in(trace: Trace, step: TracedStep, gradients: TracedGradients) -> str:
             f"a step calls {on_host}, and no kernel of a collective runs on the GPU: gradients are exchanged "
             f"on the host (gloo, MPI); trace the job with NCCL, or on one GPU{_with_shapes(step)}"
         )
-    if not step.reductions and not step.updates and (trace.world_size or 1) > 1:
+    if not step.exchanges and not step.updates and (trace.world_size or 1) > 1:
         return (
             "a step neither exchanges gradients nor updates parameters, as micro-batches do that only "
             "accumulate; record whole steps of the optimizer"
@@ -109,9 +122,12 @@ def _exchanged_otherwise(step: TracedStep, suspects: Sequence[TracedCollective])
     gathered = any(suspect.kind == "all_gather" for suspect in suspects)
     if framework == FSDP and (sharded or gathered):
         return (
-            f"it is sharded by FSDP, which gathers parameters and scatters gradients: a step holds {found}, "
-            f"and steps are read of data-parallel training; {fix}"
+            "it is sharded by FSDP1 (FullyShardedDataParallel), whose units are not named in a trace: a step "
+            f"holds {found}; shard it with fully_shard (FSDP2), or {fix}"
         )
+    if framework == FSDP2 and (sharded or gathered):
+        why = why_no_units(step) or "its collectives are not marked with their units"
+        return f"it is sharded by FSDP2, and a step holds {found}: {why}"
     if not step.reductions and sharded:
         by = (
             f"by {SHARDING.get(framework, framework)}"
@@ -214,20 +230,20 @@ def _unexplained(step: TracedStep, gradients: TracedGradients) -> list[TracedCol
         beside = operation.phase != Phase.BACKWARD and operation.gpu.call.start_us > gradients.begun_us
         of_hook = collective.hooked and not collective.counts
         within = not gradients.sized and (of_hook or collective.kind == "reduce_scatter")
-        if not step.reductions or beside or within:
+        if not step.exchanges or beside or within:
             suspects.append(collective)
             if collective.size_bytes is None:
                 time_us += operation.gpu.end_us - operation.gpu.start_us
     size = sum(collective.size_bytes or 0 for collective in suspects)
     whole = gradients.shaped_bytes or step.reduced_bytes or 0
-    reducing_us = sum(reduction.gpu.end_us - reduction.gpu.start_us for reduction in step.reductions)
+    reducing_us = sum(exchange.gpu.end_us - exchange.gpu.start_us for exchange in step.exchanges)
     small = size <= min(max(_SMALL_BYTES, whole * APART), whole / 2 if whole else _SMALL_BYTES)
     return [] if small and time_us <= reducing_us * _SMALL_SHARE else suspects
 
 
 def _on_host(trace: Trace, step: TracedStep) -> str:
     """Calls that exchange gradients on the host, of which the GPU shows copies alone."""
-    if step.reductions or trace.world_size == 1:
+    if step.exchanges or trace.world_size == 1:
         return ""
     in_kernels = {
         id(event)

@@ -11,12 +11,13 @@ import re
 from hocket.interop.kineto.traced_collectives import TracedCollective
 from hocket.interop.kineto.traced_operations import TracedStep
 
-FSDP = "FSDP"
+FSDP, FSDP2 = "FSDP", "FSDP2"
 SHARDING = {"Megatron": "Megatron's distributed optimizer"}
 """The part of a framework that scatters gradients, where it has a name of its own."""
 # The first that matches names it.
 _MARKS = {
-    FSDP: re.compile(r"FullyShardedDataParallel|(^|\W)FSDP::|(^|\W)fsdp::"),
+    FSDP: re.compile(r"FullyShardedDataParallel"),
+    FSDP2: re.compile(r"(^|\W)FSDP::|(^|\W)fsdp::"),
     "DeepSpeed": re.compile(r"deepspeed", re.IGNORECASE),
     "Megatron": re.compile(r"megatron|_PARALLEL_GROUP", re.IGNORECASE),
     "ZeroRedundancyOptimizer": re.compile(r"ZeroRedundancyOptimizer"),
@@ -42,7 +43,7 @@ def framework_of(step: TracedStep) -> str:
 def every_collective(step: TracedStep) -> list[TracedCollective]:
     """Collectives of a step: those that exchange gradients, and others."""
     others = [operation.collective for operation in step.others if operation.collective is not None]
-    return [*step.reductions, *others]
+    return [*step.exchanges, *others]
 
 
 def by_bare_thread(collective: TracedCollective) -> bool:

@@ -12,6 +12,7 @@ from hocket.interop.kineto.gradients import BY_REDUCTIONS, TracedGradients
 from hocket.interop.kineto.step_times import busy_s
 from hocket.interop.kineto.traced_collectives import collectives_in_words, mebibytes
 from hocket.interop.kineto.traced_operations import TracedStep
+from hocket.interop.kineto.traced_units import BY_UNITS, TracedUnit, scattered_per_gathered
 from hocket.text import counted
 
 _MICRO = 1e-6
@@ -61,6 +62,15 @@ def exchange_notes(samples: Sequence[TracedStep]) -> list[str]:
             f"{_ms(took_us * _MICRO)}{together} (waiting for other ranks included), for which the GPU idles "
             f"{_ms(waited_s)}; plans place them"
         )
+    if first.transfers:
+        took_us = median(sum(e.gpu.end_us - e.gpu.start_us for e in own.exchanges) for own in samples)
+        waited_s = median(own.waited_s for own in samples)
+        found = collectives_in_words(first.exchanges)
+        notes.append(
+            f"{found} of units a step: {_ms(took_us * _MICRO)} together (waiting for other ranks "
+            f"included), for which the GPU idles {_ms(waited_s)}; plans place them, and copies into and out "
+            "of them stay as recorded"
+        )
     others = [operation.collective for operation in first.others if operation.collective is not None]
     notes += [
         f"{collectives_in_words([c for c in others if c.kind == kind])} a step: operations that take as long "
@@ -78,12 +88,18 @@ def gradient_notes(step: TracedStep, gradients: TracedGradients, *, by_nodes: bo
             f"{gradients.passes} backward passes a step accumulate gradients; the last completes them"
         )
     count, own = gradients.count, gradients.shaped_bytes
-    sent = step.reduced_bytes if step.reductions else own
+    sent = step.reduced_bytes if step.reductions else own  # units' bytes are told beside these
     if gradients.sized_by == BY_REDUCTIONS and own is None:
         notes.append(
             f"each all-reduce is one parameter ('bucket0', ...), though {count} gradients are in them: "
             "their sizes are not in the trace"
             + ("" if has_shapes(step) else "; record_shapes=True records them")
+        )
+    elif gradients.sized_by == BY_UNITS:
+        lacking = "" if has_shapes(step) else "; record_shapes=True records them"
+        notes.append(
+            f"each unit is one parameter, though {count} gradients are in them: their sizes are not known, "
+            f"or do not fill the messages{lacking}"
         )
     elif gradients.sized_by == BY_REDUCTIONS:
         notes.append(
@@ -100,12 +116,34 @@ def gradient_notes(step: TracedStep, gradients: TracedGradients, *, by_nodes: bo
             f"gradients have {mebibytes(own)} and travel in {mebibytes(sent)} ({sent / own:.0%}), as "
             f"{', '.join(sent_as)}: that is what plans send"
         )
-    if not step.reductions and not step.updates:
+    if not step.exchanges and not step.updates:
         notes.append("nothing runs after the backward pass: the optimizer's step is not in the trace")
     if gradients.without_reader:
         notes.append(
             f"{counted(gradients.without_reader, 'parameter')} without a forward operation in the trace: "
             "taken to be read by the first one"
+        )
+    return notes
+
+
+def unit_notes(units: Sequence[TracedUnit]) -> list[str]:
+    """Notes on the units of a sharded step: their ranks and sizes, what is frozen, what types travel."""
+    gathered = sum(unit.gather.size_bytes or 0 for unit in units)
+    again = sum(unit.gathered_again for unit in units)
+    notes = [
+        f"{counted(len(units), 'unit')} of FSDP2 between {units[0].gather.group_size} ranks, "
+        f"{mebibytes(gathered)} gathered; {again} of them resharded after their forward pass"
+    ]
+    frozen = [p for unit in units for p in unit.parameters if p.producer is None]
+    if frozen:
+        notes.append(
+            f"{mebibytes(sum(p.size_bytes for p in frozen))} are gathered and get no gradients: each unit's "
+            "are one parameter that is not trained"
+        )
+    ratio = scattered_per_gathered(units)
+    if ratio != 1:
+        notes.append(
+            f"gradients travel in {ratio:g} times the bytes of their parameters, under every sharded plan"
         )
     return notes
 

@@ -2,7 +2,8 @@
 
 Of one rank's trace, or several ranks' of one job. Operations are GPU operations, in the order in which
 the GPU ran them in one of the steps; of the others the durations count, by the order of their launch. The
-all-reduces of gradients are taken out, since lowering adds them for a network and a plan. What must come
+all-reduces of gradients, and the transfers of units that FSDP2 sharded, are taken out, since lowering adds
+them for a network and a plan. What must come
 before what (``inputs``): the operation before on the same stream, what a recorded wait of a stream or of
 the host says, and, for other collectives, what was launched before and after them. With an ExecutionTrace,
 the dataflow of its tensors takes the place of the order on a stream.
@@ -26,18 +27,20 @@ from statistics import median
 import msgspec
 
 from hocket.graph import OperationRow, ParameterRow, Phase, StepRows, step_from_rows
-from hocket.graph.recorded_run import RecordedRun
+from hocket.graph.recorded_run import RecordedRun, RecordedUnits
 from hocket.graph.unique_names import UniqueNames
 from hocket.interop.imported import ImportedStep
 from hocket.interop.kineto.events import Trace
 from hocket.interop.kineto.execution_trace import JoinedTraces
 from hocket.interop.kineto.gradients import TracedGradients
-from hocket.interop.kineto.import_report import exchange_notes, gradient_notes, step_notes
+from hocket.interop.kineto.import_report import exchange_notes, gradient_notes, step_notes, unit_notes
 from hocket.interop.kineto.recorded_dependencies import stream_inputs
 from hocket.interop.kineto.recorded_network import RecordedNetwork, recorded_network
 from hocket.interop.kineto.traced_batch import batch_size_of
 from hocket.interop.kineto.traced_job import TracedJob, read_job
 from hocket.interop.kineto.traced_operations import TracedStep
+from hocket.interop.kineto.traced_units import scattered_per_gathered
+from hocket.interop.kineto.unit_prefetch import prefetch_lists
 from hocket.network.file import network_document
 
 _MEASURES_ALL = re.compile(r"norm|_amp_", re.IGNORECASE)
@@ -102,32 +105,46 @@ def step_of(job: TracedJob, *, batch_size: int | None, allow_no_gradients: bool)
         notes += [*trace.notes, *step_notes(trace.source, trace.device, own)]
     notes += exchange_notes(samples)
     if not reason:
-        if not structure.reductions and (first.world_size or 1) > 1:
+        if not structure.exchanges and (first.world_size or 1) > 1:
             notes.append(f"{first.world_size} ranks trained, and no step exchanges gradients: plans add that")
         by_nodes = job.joined is not None and job.joined.gives_shapes
         notes += gradient_notes(structure, gradients, by_nodes=by_nodes)
+        if job.units:
+            notes += unit_notes(job.units)
     network = recorded_network(job.traces, job.kept)
     if network is not None and not reason:
         notes += network.notes
-        rows = msgspec.structs.replace(rows, recorded=_recorded_run(network, samples, gradients))
+        rows = msgspec.structs.replace(rows, recorded=_recorded_run(network, job))
     return ImportedStep(step_from_rows(rows, first.source), (*notes, *batch_note))
 
 
-def _recorded_run(
-    network: RecordedNetwork, samples: Sequence[TracedStep], gradients: TracedGradients
-) -> RecordedRun:
-    """The job's workers, step and network, and its all-reduces if each parameter is known to be in one."""
+def _recorded_run(network: RecordedNetwork, job: TracedJob) -> RecordedRun:
+    """The job's workers, step and network, and what its exchanges carried, as far as that is known."""
+    samples, gradients = job.samples, job.gradients
     buckets: list[list[str]] = [[] for _ in samples[0].reductions]
     for parameter in reversed(gradients.parameters):
         if parameter.bucket < len(buckets):
             buckets[parameter.bucket].append(parameter.name)
-    known = all(buckets) and sum(map(len, buckets)) == len(gradients.parameters)
+    known = bool(buckets) and all(buckets) and sum(map(len, buckets)) == len(gradients.parameters)
     return RecordedRun(
         workers=network.workers,
         step_s=median(step.elapsed_s for step in samples),
         exposed_s=median(step.waited_s for step in samples),
         reductions=tuple(map(tuple, buckets)) if known else (),
         network=None if network.file is None else network_document(network.file),
+        sharded=_sharded(job) if job.units else None,
+    )
+
+
+def _sharded(job: TracedJob) -> RecordedUnits:
+    units = job.units
+    names = [unit.name for unit in units]
+    return RecordedUnits(
+        units=tuple(tuple(parameter.name for parameter in unit.parameters) for unit in units),
+        forward_prefetch=prefetch_lists(job.structure, names, "forward"),
+        backward_prefetch=prefetch_lists(job.structure, names, "backward"),
+        reshard_after_forward=tuple(unit.gathered_again for unit in units),
+        scattered_per_gathered=scattered_per_gathered(units),
     )
 
 
@@ -168,7 +185,8 @@ def _rows(
     for parameter in gradients.parameters:
         for i in parameter.readers:
             row_of[i].reads.append(parameter.name)
-        row_of[parameter.producer].produces.append(parameter.name)
+        if parameter.producer is not None:
+            row_of[parameter.producer].produces.append(parameter.name)
     return [*rows, *_updates(step, durations, gradients, row_of, names)]
 
 
@@ -191,7 +209,9 @@ def _updates(
             rows.append(row(i, [other.name for other in before], []))
         return rows
     last_of: dict[str, str] = {}
-    for parameter in gradients.parameters:
+    trained = [parameter for parameter in gradients.parameters if parameter.producer is not None]
+    for parameter in trained:
+        assert parameter.producer is not None
         last_of[parameter.name] = row_of[parameter.producer].name
         for i in parameter.copies:
             rows.append(row(i, [last_of[parameter.name]], [parameter.name]))
@@ -204,14 +224,14 @@ def _updates(
             continue
         if _MEASURES_ALL.search(step.operations[i].name):
             before_all = of_all or list(dict.fromkeys(last_of.values()))
-            rows.append(row(i, before_all, [parameter.name for parameter in gradients.parameters]))
+            rows.append(row(i, before_all, [parameter.name for parameter in trained]))
             of_all = [rows[-1].name]
         else:
             shared.append(i)
     totals = [sum(of_sample) for of_sample in zip(*(durations[i] for i in shared), strict=True)]
-    total_bytes = sum(parameter.size_bytes for parameter in gradients.parameters)
-    for parameter in gradients.parameters if shared else ():
-        share = parameter.size_bytes / total_bytes if total_bytes else 1 / len(gradients.parameters)
+    total_bytes = sum(parameter.size_bytes for parameter in trained)
+    for parameter in trained if shared else ():
+        share = parameter.size_bytes / total_bytes if total_bytes else 1 / len(trained)
         rows.append(
             OperationRow(
                 names.take(f"update/{parameter.name}"),

@@ -102,6 +102,8 @@ def _require_same(first: Trace, expected: TracedStep, trace: Trace, found: Trace
     pairs = (
         ("all-reduce", [f"{r.size_bytes} bytes" for r in expected.reductions],
          [f"{r.size_bytes} bytes" for r in found.reductions]),
+        ("transfer of a unit", [f"{t.kind} of {t.collective.size_bytes} bytes" for t in expected.transfers],
+         [f"{t.kind} of {t.collective.size_bytes} bytes" for t in found.transfers]),
         ("operation", [expected.operations[i].name for i in expected.launched()],
          [found.operations[i].name for i in found.launched()]),
     )  # fmt: skip

@@ -20,6 +20,7 @@ from hocket.interop.kineto.events import NODE_PREFIX, STEP_PREFIX, Gpu, Trace
 from hocket.interop.kineto.hookless_reductions import claim_reductions
 from hocket.interop.kineto.traced_collectives import ALL_REDUCE, collective_of, in_hook
 from hocket.interop.kineto.traced_operations import UNMARKED, TracedStep, fill, time_operations, updates_after
+from hocket.interop.kineto.unit_transfers import claim_transfers
 
 _OF_GRAPH = "GPU operations are of a CUDA graph whose launch is not in the file"
 
@@ -56,7 +57,9 @@ def cut_steps(trace: Trace) -> list[TracedStep]:
     busy_us = max([steps[0].begin_us, *ends_before])
     for step, ran in zip(steps, launched, strict=True):
         fill(step, ran)
-        claim_reductions(step)
+        claim_transfers(step)
+        if not step.transfers:
+            claim_reductions(step)
         busy_us = time_operations(step, busy_us)
     return [step for step in steps if step.operations]
 

@@ -19,6 +19,8 @@ from hocket.interop.kineto.traced_collectives import TracedCollective
 from hocket.interop.kineto.traced_operations import TracedStep
 
 OF_GRADIENTS = "all-reduces of gradients"
+OF_UNITS = {"gather": "all-gathers of parameters", "scatter": "reduce-scatters of gradients"}
+"""The names of what plans place: the first of data-parallel training, the others of sharded training."""
 _MICRO = 1e-6
 
 Span = tuple[float, float, str]
@@ -160,13 +162,14 @@ def operation_uses(steps: Sequence[TracedStep]) -> list[OperationUse]:
 def busy_s(step: TracedStep) -> float:
     """Seconds of a step in which anything runs on the GPU."""
     ran = [(operation.gpu.start_us, operation.gpu.end_us, "") for operation in step.operations]
-    ran += [(reduction.gpu.start_us, reduction.gpu.end_us, "") for reduction in step.reductions]
+    ran += [(exchange.gpu.start_us, exchange.gpu.end_us, "") for exchange in step.exchanges]
     return sum(end - start for start, end, _ in _within(_apart(ran), step.from_us, step.until_us)) * _MICRO
 
 
 def _names(step: TracedStep) -> dict[int, str]:
     """The names of collectives, by id: what each is for, if that is known, else its kind; and its group."""
     names = {id(reduction): OF_GRADIENTS for reduction in step.reductions}
+    names |= {id(transfer.collective): OF_UNITS[transfer.kind] for transfer in step.transfers}
     for collective in every_collective(step):
         group = f" (group {collective.group})" if collective.group else ""
         names.setdefault(id(collective), f"{collective.kind.replace('_', '-')}s{group}")
@@ -211,7 +214,7 @@ def _idle(busy: Sequence[Span], step: TracedStep, begin_us: float) -> tuple[floa
     """Microseconds in which nothing runs: until the host launches what is next, and after that."""
     launched: dict[float, float] = {}
     ran: list[Gpu] = [operation.gpu for operation in step.operations]
-    ran += [reduction.gpu for reduction in step.reductions]
+    ran += [exchange.gpu for exchange in step.exchanges]
     for gpu in ran:
         launched[gpu.start_us] = max(launched.get(gpu.start_us, float("-inf")), gpu.call.end_us)
     host_us = waiting_us = 0.0

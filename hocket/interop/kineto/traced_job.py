@@ -14,14 +14,15 @@ from hocket.interop.kineto.rank_samples import steps_alike
 from hocket.interop.kineto.tensors import ShapeOf, first_tensor
 from hocket.interop.kineto.trace_file import read_trace
 from hocket.interop.kineto.traced_operations import TracedStep
+from hocket.interop.kineto.traced_units import TracedUnit, find_units
 
 
 @dataclass(frozen=True, kw_only=True)
 class TracedJob:
     """The traces of one job's ranks, the steps that count of each, and what the first one trains.
 
-    ``structure``: the step that gives operations and edges; ``joined``: its ExecutionTrace; ``reason``: why
-    nothing can be planned for it, empty where it can.
+    ``structure``: the step that gives operations and edges; ``joined``: its ExecutionTrace; ``units``: of a
+    sharded step; ``reason``: why nothing can be planned for it, empty where it can.
     """
 
     traces: list[Trace]
@@ -29,6 +30,7 @@ class TracedJob:
     structure: TracedStep
     joined: JoinedTraces | None
     gradients: TracedGradients
+    units: list[TracedUnit]
     reason: str
     notes: tuple[str, ...]
 
@@ -64,13 +66,19 @@ def read_job(
         joined = join(read_execution_trace(execution_trace), traces[0], kept[0])
         structure = joined.step
         notes.append(joined.note)
-    gradients = find_gradients(structure, first_tensor if joined is None else joined.shape_of)
+    shape_of = first_tensor if joined is None else joined.shape_of
+    units: list[TracedUnit] = []
+    if structure.transfers:
+        gradients, units = find_units(structure, shape_of)
+    else:
+        gradients = find_gradients(structure, shape_of)
     return TracedJob(
         traces=traces,
         kept=kept,
         structure=structure,
         joined=joined,
         gradients=gradients,
+        units=units,
         reason=why_not_planned(traces[0], structure, gradients),
         notes=tuple(notes),
     )

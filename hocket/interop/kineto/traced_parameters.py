@@ -17,30 +17,37 @@ class Parameter:
     """A trained parameter; ``readers`` and ``producer`` are places in the step's operations.
 
     ``copies``: operations that handle its reduced gradient alone. ``bucket``: the place of its all-reduce.
+    ``producer``: None for one that is not trained.
     """
 
     name: str
     shape: list[int]
     dtype: str
     size_bytes: int
-    producer: int
+    producer: int | None
     readers: list[int]
     bucket: int
     copies: list[int] = field(default_factory=list)
 
 
-def single(reader: StepReader, gradients: Sequence[Accumulation]) -> tuple[list[Parameter], int]:
-    """Each gradient a parameter, named after the forward operator that reads it."""
+def single(
+    reader: StepReader, gradients: Sequence[Accumulation], *, unread: Sequence[int] | None = None
+) -> tuple[list[Parameter], int]:
+    """Each gradient a parameter, named after the forward operator that reads it, and how many nothing reads.
+
+    ``unread``: the operations that are taken to read what nothing does; None: the first one.
+    """
     readers = [_readers(reader, gradient) for gradient in gradients]
     named = {tuple(rows): name for rows, name in readers if rows}
     numbers, layer = UniqueNames(), {}
     for places in sorted(named):
         layer[places] = numbers.take(named[places])
-    names, parameters, unread = UniqueNames(), [], 0
+    names, parameters, lacking = UniqueNames(), [], 0
+    otherwise = reader.first_forward if unread is None else list(unread)
     for gradient, (rows, _) in zip(gradients, readers, strict=True):
         assert gradient.shape is not None
         shape, dtype, size = gradient.shape
-        unread += not rows
+        lacking += not rows
         name = f"{layer[tuple(rows)]}/parameter" if rows else "parameter"
         parameters.append(
             Parameter(
@@ -49,11 +56,11 @@ def single(reader: StepReader, gradients: Sequence[Accumulation]) -> tuple[list[
                 dtype=dtype,
                 size_bytes=size,
                 producer=reader.last_backward(gradient.end_us),
-                readers=rows or reader.first_forward,
+                readers=rows or otherwise,
                 bucket=gradient.bucket,
             )
         )
-    return parameters, unread
+    return parameters, lacking
 
 
 def buckets(
