@@ -12,7 +12,8 @@ import re
 from collections.abc import Sequence
 
 from hocket.graph import Phase
-from hocket.interop.kineto.events import NODE_PREFIX, HostSpan, Trace
+from hocket.interop.kineto.compiled_backward import BY_COMPILED, WITHOUT_IT, is_compiled_backward
+from hocket.interop.kineto.events import HostSpan, Trace
 from hocket.interop.kineto.frameworks import (
     FSDP,
     FSDP2,
@@ -31,7 +32,7 @@ from hocket.interop.kineto.traced_collectives import (
     collectives_in_words,
     mebibytes,
 )
-from hocket.interop.kineto.traced_operations import UNMARKED, TracedStep, updates_after
+from hocket.interop.kineto.traced_operations import UNMARKED, TracedStep, passes_back, updates_after
 from hocket.interop.kineto.unit_transfers import why_no_units
 from hocket.text import counted
 
@@ -43,6 +44,8 @@ _SMALL_SHARE = 0.1  # of the time that gradients take, for messages of unknown s
 
 def why_not_planned(trace: Trace, step: TracedStep, gradients: TracedGradients) -> str:
     """Say why a plan for ``step`` would be wrong, and what to do; empty where it would not."""
+    if gradients.sized_by == BY_COMPILED and (unclear := _of_layers(step)):
+        return unclear
     rounds = _rounds(step)
     if rounds > 1:
         return (
@@ -82,6 +85,25 @@ def why_not_planned(trace: Trace, step: TracedStep, gradients: TracedGradients) 
     else:
         reason = ""
     return reason or _left_in(trace, step, gradients)
+
+
+def _of_layers(step: TracedStep) -> str:
+    """Say why all-reduces in a pass of compiled autograd may be of layers; empty where they may not."""
+    forward = [operation.collective for operation in step.others if operation.phase == Phase.FORWARD]
+    summed = [c for c in forward if c is not None and c.kind == ALL_REDUCE and not c.counts]
+    groups = sorted({reduction.group for reduction in step.reductions})
+    if not summed and len(groups) == 1:
+        return ""
+    beside = (
+        f"its forward pass holds {collectives_in_words(summed)}"
+        if summed
+        else f"they go between several groups ({', '.join(groups)})"
+    )
+    return (
+        "its backward pass is compiled autograd's, which does not say which of its "
+        f"{counted(len(step.reductions), 'all-reduce')} carry gradients and which are of layers, as "
+        f"{beside}; {WITHOUT_IT}"
+    )
 
 
 def _left_in(trace: Trace, step: TracedStep, gradients: TracedGradients) -> str:
@@ -163,7 +185,7 @@ def _under_ddp(step: TracedStep) -> str:
 
 def _rounds(step: TracedStep) -> int:
     """Count how often a backward pass ended in an optimizer step."""
-    moments = [(event.start_us, False) for event in step.host if event.name.startswith(NODE_PREFIX)]
+    moments = [(event.start_us, False) for event in step.host if passes_back(event)]
     moments += [(event.end_us, True) for event in step.host if updates_after(event)]
     rounds, before = 0, True
     for _, updates in sorted(moments):
@@ -188,6 +210,9 @@ def _without_gradients(step: TracedStep) -> str:
             f"no gradients: its steps hold no backward pass by autograd's nodes{beside}; trace training, "
             "with PyTorch 1.8 or newer"
         )
+    if is_compiled_backward(step.host):
+        own = "its backward pass is compiled autograd's, which does not show them"
+        return f"no gradients: {own}{beside}; {WITHOUT_IT}"
     compiled = any(_COMPILED.search(event.name) for event in step.host)
     as_compiled = "as it is compiled" if compiled else "as where it is compiled"
     return (

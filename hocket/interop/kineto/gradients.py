@@ -12,6 +12,8 @@ always there. They are taken from the first of
 With all-reduces, 1 and 2 count only if the gradients add up to the messages, in bytes or, where a hook sends
 another type, in elements: then parameters have that type. Gradients that are accumulated over several passes
 are complete in the last one, and read in each.
+
+A backward pass of compiled autograd has none of these nodes: there each all-reduce is one parameter.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
+from hocket.interop.kineto.compiled_backward import BY_COMPILED, is_compiled_backward
 from hocket.interop.kineto.gradient_passes import completed
 from hocket.interop.kineto.gradient_sizes import as_sent, bytes_of, copied_back, fit
 from hocket.interop.kineto.launch_index import StepReader
@@ -54,7 +57,7 @@ class TracedGradients:
     @property
     def sized(self) -> bool:
         """Tell whether each gradient's own size is known."""
-        return self.sized_by not in ("", BY_REDUCTIONS)
+        return self.sized_by not in ("", BY_REDUCTIONS, BY_COMPILED)
 
 
 def find_gradients(step: TracedStep, shape_of: ShapeOf = first_tensor) -> TracedGradients:
@@ -62,7 +65,7 @@ def find_gradients(step: TracedStep, shape_of: ShapeOf = first_tensor) -> Traced
     reader = StepReader(step)
     gradients, passes, alike = completed(step, reader, shape_of)
     if not gradients:
-        return TracedGradients()
+        return _compiled(step, reader)
     shaped = bytes_of(gradients)
     sized_by = "recorded shapes"
     if not fit(step.reductions, gradients):
@@ -96,4 +99,17 @@ def find_gradients(step: TracedStep, shape_of: ShapeOf = first_tensor) -> Traced
         micro_batches=max(1, len({node.sequence for node in gradients[0].nodes})),
         begun_us=gradients[0].event.start_us,
         lack_types=any(lacks_types(gradient.event) for gradient in gradients),
+    )
+
+
+def _compiled(step: TracedStep, reader: StepReader) -> TracedGradients:
+    """The all-reduces of a backward pass that compiled autograd runs, each a parameter."""
+    if not step.reductions or not is_compiled_backward(step.host):
+        return TracedGradients()
+    parameters, unread = buckets(step, reader, [])
+    return TracedGradients(
+        parameters=parameters[::-1],
+        sized_by=BY_COMPILED,
+        without_reader=unread,
+        begun_us=step.reductions[0].gpu.call.start_us,
     )

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from statistics import median
 
+from hocket.interop.kineto.compiled_backward import BY_COMPILED, WITHOUT_IT
 from hocket.interop.kineto.exchange_checks import has_shapes
 from hocket.interop.kineto.gradient_sizes import APART
 from hocket.interop.kineto.gradients import BY_REDUCTIONS, TracedGradients
@@ -100,6 +101,12 @@ def gradient_notes(step: TracedStep, gradients: TracedGradients, *, by_nodes: bo
         notes.append(
             f"each unit is one parameter, though {count} gradients are in them: their sizes are not known, "
             f"or do not fill the messages{lacking}"
+        )
+    elif gradients.sized_by == BY_COMPILED:
+        notes.append(
+            "its backward pass is compiled autograd's: each all-reduce in it is taken to be one parameter "
+            "('bucket0', ...), and plans that order transfers by what the forward pass reads mean "
+            f"nothing; for parameters, {WITHOUT_IT}"
         )
     elif gradients.sized_by == BY_REDUCTIONS:
         notes.append(

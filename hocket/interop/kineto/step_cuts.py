@@ -16,10 +16,17 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from hocket.errors import FormatError
-from hocket.interop.kineto.events import NODE_PREFIX, STEP_PREFIX, Gpu, Trace
+from hocket.interop.kineto.events import STEP_PREFIX, Gpu, Trace
 from hocket.interop.kineto.hookless_reductions import claim_reductions
 from hocket.interop.kineto.traced_collectives import ALL_REDUCE, collective_of, in_hook
-from hocket.interop.kineto.traced_operations import UNMARKED, TracedStep, fill, time_operations, updates_after
+from hocket.interop.kineto.traced_operations import (
+    UNMARKED,
+    TracedStep,
+    fill,
+    passes_back,
+    time_operations,
+    updates_after,
+)
 from hocket.interop.kineto.unit_transfers import claim_transfers
 
 _OF_GRAPH = "GPU operations are of a CUDA graph whose launch is not in the file"
@@ -117,7 +124,7 @@ def _intervals(trace: Trace) -> list[TracedStep]:
 
 def _ends_of_updates(trace: Trace) -> list[float]:
     """The times at which parameters are updated; optimizers without a backward pass between are one."""
-    moments = [(event.start_us, False) for event in trace.host if event.name.startswith(NODE_PREFIX)]
+    moments = [(event.start_us, False) for event in trace.host if passes_back(event)]
     moments += [(event.end_us, True) for event in trace.host if updates_after(event)]
     trains = not all(updates for _, updates in moments)
     ends: list[float] = []
@@ -139,7 +146,7 @@ def _accumulated(trace: Trace, marked: Sequence[TracedStep]) -> list[TracedStep]
         k = bisect_right(begins, at_us) - 1
         return k if k >= 0 and at_us < marked[k].end_us else -1
 
-    trains = {place(event.start_us) for event in trace.host if event.name.startswith(NODE_PREFIX)}
+    trains = {place(event.start_us) for event in trace.host if passes_back(event)}
     updates = {place(event.start_us) for event in trace.host if updates_after(event)}
     reduces = {place(gpu.call.start_us) for gpu in trace.gpu if _exchanges(gpu)}
     ends = updates | reduces

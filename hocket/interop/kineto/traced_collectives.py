@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from hocket.interop.kineto.compiled_backward import in_compiled_backward
 from hocket.interop.kineto.events import ACCUMULATE, NODE_PREFIX, Gpu, HostSpan, whole
 from hocket.interop.kineto.tensors import dtype_name, first_tensor, item_bytes
 from hocket.text import counted
@@ -74,8 +75,15 @@ def mebibytes(size_bytes: float) -> str:
 
 
 def in_hook(chain: Sequence[HostSpan]) -> bool:
-    """True if it was launched where a gradient is complete, as DDP launches its reductions."""
-    return any(event.name.startswith(NODE_PREFIX) and event.name.endswith(ACCUMULATE) for event in chain)
+    """True if it was launched where a gradient is complete, as DDP launches its reductions.
+
+    In a backward pass of compiled autograd, which does not say where gradients are complete, all count.
+    """
+    return any(
+        (event.name.startswith(NODE_PREFIX) and event.name.endswith(ACCUMULATE))
+        or in_compiled_backward(event)
+        for event in chain
+    )
 
 
 def collective_of(gpu: Gpu, chain: Sequence[HostSpan]) -> TracedCollective | None:

@@ -2,7 +2,7 @@
 
 **Phases.** Update: launched in ``Optimizer.step#`` (not by the closure that it may call, which holds both
 passes), or after the last operation that autograd's nodes launched. Backward: launched by one of these nodes,
-or by what FSDP2 does behind the last one. Forward: the rest.
+by what FSDP2 does behind the last one, or by compiled autograd. Forward: the rest.
 
 **Durations.** A step is one sequence to Hocket, so an operation takes the time on the GPU that no
 operation before it covers, and the idle time before it: that is what the host kept the GPU waiting for.
@@ -20,6 +20,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from hocket.graph import Phase
+from hocket.interop.kineto.compiled_backward import in_compiled_backward
 from hocket.interop.kineto.events import NODE_PREFIX, OPTIMIZER_PREFIX, Gpu, HostSpan
 from hocket.interop.kineto.traced_collectives import ALL_REDUCE, TracedCollective, collective_of, of_gradients
 from hocket.interop.kineto.unit_marks import UnitTransfer, behind_backward
@@ -150,7 +151,7 @@ def _phases(ran: Sequence[Gpu], chains: Sequence[Sequence[HostSpan]]) -> list[Ph
     by_node = sorted(
         gpu.call.start_us
         for gpu, chain in zip(ran, chains, strict=True)
-        if any(_passes_back(event) for event in chain)
+        if any(passes_back(event) for event in chain)
     )
     last_us = by_node[-1] if by_node else math.inf
     return [
@@ -160,7 +161,7 @@ def _phases(ran: Sequence[Gpu], chains: Sequence[Sequence[HostSpan]]) -> list[Ph
 
 def _phase(at_us: float, chain: Sequence[HostSpan], by_node: Sequence[float], last_us: float) -> Phase:
     """Of what is launched at ``at_us``; ``by_node``: when autograd's nodes launched something."""
-    node = next((i for i, event in enumerate(chain) if _passes_back(event)), None)
+    node = next((i for i, event in enumerate(chain) if passes_back(event)), None)
     optimizer = next((i for i, event in enumerate(chain) if event.name.startswith(OPTIMIZER_PREFIX)), None)
     if optimizer is None:
         if node is not None:
@@ -173,8 +174,9 @@ def _phase(at_us: float, chain: Sequence[HostSpan], by_node: Sequence[float], la
     return Phase.FORWARD if follows else Phase.UPDATE
 
 
-def _passes_back(event: HostSpan) -> bool:
-    return event.name.startswith(NODE_PREFIX) or behind_backward(event)
+def passes_back(event: HostSpan) -> bool:
+    """Tell whether what runs in an event is of the backward pass."""
+    return event.name.startswith(NODE_PREFIX) or behind_backward(event) or in_compiled_backward(event)
 
 
 def _name(gpu: Gpu, chain: Sequence[HostSpan], phase: Phase, collective: TracedCollective | None) -> str:

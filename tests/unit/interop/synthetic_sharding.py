@@ -215,7 +215,8 @@ class _Rank:
 
     def _layers(self, unit: Unit, first: int, last: int) -> None:
         for i in range(first, last):
-            args = {"Sequence number": self.sequence, "Input Dims": [[32, 64]], "Input type": ["float"]}
+            dims = {"Input Dims": [[32, 64]], "Input type": ["float"]} if self.job.shapes else {}
+            args = {"Sequence number": self.sequence, **dims}
             self.numbers_of = {**self.__dict__.get("numbers_of", {}), (unit.name, i): self.sequence}
             self.trace.host("aten::linear", self.host, self.host + 4, **args)
             self._task("compute", unit, unit.forward_us / len(unit.shapes), MAIN)

@@ -163,7 +163,7 @@ REFUSED: list[tuple[str, Make, str]] = [
     (
         "FSDP",
         lambda: steps(Training(), fsdp),
-        r"is sharded by FSDP, .* holds 4 all_gathers \(0.06 MiB.* 4 reduce_scatters \(0.06 MiB",
+        r"is sharded by FSDP1 .* holds 4 all_gathers \(0.06 MiB.* 4 reduce_scatters \(0.06 MiB",
     ),
     (
         "FSDP in groups",
@@ -173,7 +173,7 @@ REFUSED: list[tuple[str, Make, str]] = [
     (
         "FSDP, no shapes",
         lambda: steps(Training(shapes=False), fsdp),
-        r"is sharded by FSDP, .*on one GPU; or give",
+        r"is sharded by FSDP1 .*with fully_shard \(FSDP2\), .*on one GPU, with record_shapes=True; or give",
     ),
     (
         "Megatron's distributed optimizer",
