@@ -26,7 +26,10 @@ from hocket.report.result_files import load_results
 from tests.fuzz.shared_seeds import chakra_seeds, execution_trace_seeds, kineto_seeds
 from tests.unit.cli.test_commands import GOLDEN, hocket
 from tests.unit.cluster.test_importers import SMALL, THROUGHPUTS
+from tests.unit.interop.kinds import Training, steps
+from tests.unit.interop.synthetic_sharding import ShardedJob, Unit
 from tests.unit.interop.traces import ddp, execution_trace
+from tests.unit.interop.ways import compiled_autograd
 from tests.unit.network.test_measured import some_file
 
 FOUND = Path(__file__).with_name("found")
@@ -49,6 +52,7 @@ def readers() -> list[Reader]:
     plans = _golden("branches.*.plan.json")
     graph = load_step(GOLDEN / "branches.step.json")
     traces = [json.dumps(ddp().document()).encode(), json.dumps(ddp().document(), indent=1).encode()]
+    traces += _of_jobs()
     timelines, rows = _results()
     jobs = (json.dumps({"format": "hocket.jobs/1", "jobs": [JOB, BATCHED | {"id": "j1"}]}).encode(),)
     made = [
@@ -120,6 +124,18 @@ LIVE = JOB | {"command": ["python", "train.py"], "folder": "."}
 
 def _golden(pattern: str) -> tuple[bytes, ...]:
     return tuple(path.read_bytes() for path in sorted(GOLDEN.glob(pattern)))
+
+
+def _of_jobs() -> tuple[bytes, ...]:
+    """Traces of a job under FSDP2 with and without prefetch lists, and of a compiled backward pass."""
+    root = Unit(name="", shapes=((11, 8), (11, 8)), reshards=False)
+    units = (root, *(Unit(name=f"layers.{i}", shapes=((8, 8), (9, 8)), frozen=8 * i) for i in range(2)))
+    jobs = (
+        ShardedJob(units=units, ranks=2, a_us=20.0, b_us_per_byte=0.01, steps=2, ahead=ahead)
+        for ahead in (None, 1)
+    )
+    sharded = [json.dumps(job.traces()[0][0].document()).encode() for job in jobs]
+    return (*sharded, json.dumps(steps(Training(), compiled_autograd, 2)).encode())
 
 
 def _results() -> tuple[tuple[bytes, ...], tuple[bytes, ...]]:

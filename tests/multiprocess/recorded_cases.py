@@ -41,9 +41,14 @@ class Model(nn.Module):
         return self.head(x)
 
 
-def sharded(rank: int, world: int, *, kind: str, folder: str) -> None:
-    """Record steps of FSDP2: ``kind`` is plain, kept, listed (prefetch lists) or bf16."""
+def sharded(rank: int, world: int, *, kinds: list[str], folder: str) -> None:
+    """Record steps of FSDP2, each of ``kinds`` in a folder: plain, kept, listed (prefetch lists) or bf16."""
     del world
+    for kind in kinds:
+        _sharded(kind, Path(folder) / kind / f"job.rank{rank}.json")
+
+
+def _sharded(kind: str, path: Path) -> None:
     model = Model()
     options: dict[str, Any] = {"reshard_after_forward": False} if kind == "kept" else {}
     if kind == "bf16":
@@ -63,7 +68,7 @@ def sharded(rank: int, world: int, *, kind: str, folder: str) -> None:
         nn.functional.cross_entropy(model(x).flatten(0, 1), x.flatten()).backward()
         optimizer.step()
 
-    _record(step, Path(folder) / f"job.rank{rank}.json")
+    _record(step, path)
 
 
 def compiled(rank: int, world: int, *, folder: str) -> None:

@@ -1,4 +1,4 @@
-"""Traces of real jobs of two processes, with kernels in place of what processors did: what their import finds."""
+"""Traces of real jobs of two processes, with kernels for what processors did: what their import finds."""
 
 from __future__ import annotations
 
@@ -28,10 +28,16 @@ def imported(folder: Path) -> StepGraph:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["plain", "kept", "listed", "bf16"])
-def test_units_are_those_of_fully_shard(kind: str, tmp_path: Path) -> None:
-    run(f"{CASES}:sharded", kind=kind, folder=str(tmp_path))
-    graph = imported(tmp_path)
+def test_units_are_those_of_fully_shard(tmp_path: Path) -> None:
+    kinds = ["plain", "kept", "listed", "bf16"]
+    for kind in kinds:
+        (tmp_path / kind).mkdir()
+    run(f"{CASES}:sharded", kinds=kinds, folder=str(tmp_path))
+    for kind in kinds:
+        check_units(imported(tmp_path / kind), kind)
+
+
+def check_units(graph: StepGraph, kind: str) -> None:
     assert graph.recorded is not None
     found = graph.recorded.sharded
     assert isinstance(found, RecordedUnits)

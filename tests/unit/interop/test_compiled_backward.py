@@ -11,35 +11,11 @@ import pytest
 from hocket.errors import FormatError
 from hocket.graph import StepGraph
 from hocket.interop.kineto.kineto_step import import_kineto
+from tests.unit.interop.kinds import SIDE, Training, steps
 from tests.unit.interop.traces import MAIN
-from tests.unit.interop.ways import SIDE, Training, steps
+from tests.unit.interop.ways import compiled_autograd
 
-FORWARD, BACKWARD = "Torch-Compiled Region: 0/0", "Torch-Compiled Region: !0/1/0"
 WITHOUT_IT = r"record with torch\._dynamo\.config\.compiled_autograd = False"
-
-
-def compiled(
-    trace: Training, *, exchange: bool = True, before: Callable[[Training], None] = lambda _: None,
-    groups: tuple[str, ...] = ("default_pg",),
-) -> None:  # fmt: skip
-    """A step as torch 2.13 records it: regions, and in that of the backward pass an all-reduce a gradient."""
-    begun = trace.at
-    trace.at += 1
-    before(trace)
-    for _ in trace.layers:
-        trace.host("aten::addmm", trace.at, trace.at + 4)
-        trace.run("gemm")
-    trace.host(FORWARD, begun, trace.at)
-    begun = trace.at = trace.at + 1
-    for k, size in enumerate(trace.layers):
-        trace.host("aten::mm", trace.at, trace.at + 4)
-        trace.run("gemm", us=200)
-        if exchange:
-            around, group = "_c10d_functional::all_reduce", groups[k % len(groups)]
-            trace.collective("allreduce", size, thread=MAIN, around=around, group=group)
-    trace.host(BACKWARD, begun, trace.at)
-    trace.at += 1
-    trace.update()
 
 
 def read(folder: Path, one: Callable[[Training], None]) -> tuple[StepGraph, str]:
@@ -50,7 +26,7 @@ def read(folder: Path, one: Callable[[Training], None]) -> tuple[StepGraph, str]
 
 
 def test_each_all_reduce_is_a_parameter(tmp_path: Path) -> None:
-    graph, notes = read(tmp_path, compiled)
+    graph, notes = read(tmp_path, compiled_autograd)
     assert graph.num_samples == 3
     assert sorted(graph.parameter_bytes.tolist()) == [4 * SIDE, 8 * SIDE, 12 * SIDE]
     assert "each all-reduce in it is taken to be one parameter" in notes
@@ -71,9 +47,12 @@ def summed(trace: Training) -> None:
 @pytest.mark.parametrize(
     ("one", "message"),
     [
-        (lambda t: compiled(t, exchange=False), "no gradients: its backward pass is compiled autograd's"),
-        (lambda t: compiled(t, before=summed), "its forward pass holds 1 all_reduce .*group tp"),
-        (lambda t: compiled(t, groups=("dp", "tp")), r"they go between several groups \(dp, tp\)"),
+        (
+            lambda t: compiled_autograd(t, exchange=False),
+            "no gradients: its backward pass is compiled autograd's",
+        ),
+        (lambda t: compiled_autograd(t, before=summed), "its forward pass holds 1 all_reduce .*group tp"),
+        (lambda t: compiled_autograd(t, groups=("dp", "tp")), r"they go between several groups \(dp, tp\)"),
     ],
     ids=["one GPU", "activations", "groups"],
 )

@@ -322,3 +322,27 @@ def towers(trace: Training) -> None:
         trace.forward()
         trace.backward(buckets(0))
     trace.update()
+
+
+def compiled_autograd(
+    trace: Training, *, exchange: bool = True, before: Callable[[Training], None] = lambda _: None,
+    groups: tuple[str, ...] = ("default_pg",),
+) -> None:  # fmt: skip
+    """A step as torch 2.13 records it: regions, and in that of the backward pass an all-reduce a gradient."""
+    begun = trace.at
+    trace.at += 1
+    before(trace)
+    for _ in trace.layers:
+        trace.host("aten::addmm", trace.at, trace.at + 4)
+        trace.run("gemm")
+    trace.host("Torch-Compiled Region: 0/0", begun, trace.at)
+    begun = trace.at = trace.at + 1
+    for k, size in enumerate(trace.layers):
+        trace.host("aten::mm", trace.at, trace.at + 4)
+        trace.run("gemm", us=200)
+        if exchange:
+            around, group = "_c10d_functional::all_reduce", groups[k % len(groups)]
+            trace.collective("allreduce", size, thread=MAIN, around=around, group=group)
+    trace.host("Torch-Compiled Region: !0/1/0", begun, trace.at)
+    trace.at += 1
+    trace.update()
