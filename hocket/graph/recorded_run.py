@@ -10,7 +10,7 @@ Lists = tuple[tuple[Annotated[int, msgspec.Meta(ge=0)], ...], ...]
 
 
 class RecordedUnits(msgspec.Struct, frozen=True, kw_only=True):
-    """How a recorded job was sharded.
+    """The units of a recorded job that FSDP2 sharded.
 
     Attributes
     ----------

@@ -45,7 +45,7 @@ class UnitTransfer:
 
 
 def unit_mark(event: HostSpan) -> tuple[str, str] | None:
-    """What FSDP2 does in an annotation, and of which unit; None for any other event."""
+    """The name of what FSDP2 does in an annotation, and its unit; None for any other event."""
     found = _OF_UNIT.match(event.name) if event.name.startswith(MARK) else None
     return None if found is None else (found[1], found[2] or "")
 

@@ -1,4 +1,4 @@
-"""What a step that FSDP2 sharded gathers ahead: the prefetch lists that were set, unit by unit."""
+"""The prefetch lists of a step that FSDP2 sharded, unit by unit."""
 
 from __future__ import annotations
 
