@@ -74,7 +74,9 @@ def _granted(diagnosis: Diagnosis) -> str:
         of = f"links like those between the {recorded.workers} recorded ranks"
     said = f"for equally fast ranks on {of}"
     if diagnosis.lacks_startup:
-        said += ", whose collectives have one size, so that what starting one costs is left out"
+        sharded = recorded is not None and recorded.sharded is not None
+        kinds = "all-gathers and reduce-scatters" if sharded else "all-reduces"
+        said += f", whose {kinds} have one size, so that what starting one costs is left out"
     return said
 
 

@@ -173,7 +173,7 @@ REFUSED: list[tuple[str, Make, str]] = [
     (
         "FSDP, no shapes",
         lambda: steps(Training(shapes=False), fsdp),
-        r"is sharded by FSDP1 .*with fully_shard \(FSDP2\), .*on one GPU, with record_shapes=True; or give",
+        r"is sharded by FSDP1 .*with fully_shard \(FSDP2\), .*on one GPU; or give",
     ),
     (
         "Megatron's distributed optimizer",
