@@ -12,6 +12,7 @@ import pytest
 
 from hocket.cluster.cluster import Cluster
 from hocket.cluster.engine.policies.named_policies import POLICY_NAMES
+from hocket.cluster.engine.scheduling import Scheduling
 from hocket.cluster.simulator.simulate import ClusterRun, simulate
 from hocket.cluster.workloads import paper_workload, with_overlap
 
@@ -32,7 +33,7 @@ def timed(
     least_s = float("inf")
     for _ in range(rounds):
         began = time.process_time()
-        run = simulate(workload, cluster, placement=placement, policy=policy)
+        run = simulate(workload, cluster, Scheduling(placement=placement, policy=policy))
         least_s = min(least_s, time.process_time() - began)
     return least_s, run
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from hocket.cluster.cluster import Cluster
+from hocket.cluster.engine.scheduling import Scheduling
 from hocket.cluster.simulator.simulate import simulate
 from hocket.cluster.workloads import paper_workload
 from hocket.executors import on_processes
@@ -29,7 +30,7 @@ def of_steps() -> None:
 def of_clusters() -> None:
     """Kernels of shared clusters."""
     cluster = Cluster(num_servers=16, gpus_per_server=4)
-    simulate(paper_workload(seed=0, num_jobs=8), cluster, placement="lwf-1", policy="srsf-1")
+    simulate(paper_workload(seed=0, num_jobs=8), cluster, Scheduling(placement="lwf-1", policy="srsf-1"))
 
 
 def _compile(kernels: Callable[[], None]) -> None:

@@ -42,6 +42,7 @@ from train import CHUNK_BYTES, gradient_bytes
 from hocket.bench.host_noise import stolen_s
 from hocket.cluster.cluster import Cluster
 from hocket.cluster.engine.policies.named_policies import policy_of
+from hocket.cluster.engine.scheduling import Scheduling
 from hocket.cluster.jobs import Job, JobSet
 from hocket.cluster.simulator.simulate import ClusterRun, simulate
 
@@ -239,7 +240,8 @@ def simulated(trial: Trial, cost: Cost, jobs: Sequence[Job], policy: str) -> Clu
         contention_per_byte_s=cost.eta_s_per_byte,
     )
     found = JobSet(jobs=tuple(jobs), source="jobs")
-    return simulate(found, cluster, placement=PLACEMENT, policy=policy, chunk_bytes=trial.chunk)
+    scheduling = Scheduling(placement=PLACEMENT, policy=policy, chunk_bytes=trial.chunk)
+    return simulate(found, cluster, scheduling)
 
 
 def average(run: ClusterRun) -> float:

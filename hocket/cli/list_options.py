@@ -17,7 +17,7 @@ _AMOUNT = re.compile(
     r"(?P<number>\d{1,18}(?:[_,]\d{3})*(?:\.\d{0,18})?(?:[eE]\+?\d{1,2})?)\s*(?P<scale>[kKMGT]?)", re.ASCII
 )
 _LONG_UNITS = {
-    **{"s": 1.0, "min": 60.0, "h": 3600.0, "hour": 3600.0, "hours": 3600.0},
+    **{"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "hour": 3600.0, "hours": 3600.0},
     **{"d": 86400.0, "day": 86400.0, "days": 86400.0},
 }
 _LONG = re.compile(rf"(?P<number>\d{{1,12}}(?:\.\d{{0,12}})?)\s*(?P<unit>{'|'.join(_LONG_UNITS)})", re.ASCII)

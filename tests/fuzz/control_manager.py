@@ -14,11 +14,11 @@ from urllib.parse import parse_qsl, urlsplit
 import msgspec
 
 from hocket.cluster.cluster import Cluster
+from hocket.cluster.engine.scheduling import Scheduling
 from hocket.cluster.live.api.operations import OPERATIONS, call_of, message_of
 from hocket.cluster.live.manager import Manager
 from hocket.cluster.live.manager_messages import FromClient, Submit
 from hocket.cluster.live.nodes import Node
-from hocket.cluster.live.scheduling import Scheduling
 from hocket.errors import HocketError
 from hocket.launch.control import decoded, framed
 from hocket.launch.gate import FromRank, Join

@@ -11,6 +11,7 @@ from fractions import Fraction
 from typing import Any
 
 from hocket.cluster.cluster import Cluster
+from hocket.cluster.engine.scheduling import Scheduling
 from hocket.cluster.jobs import Job, JobSet
 from hocket.sim.draws import draw_number
 
@@ -41,6 +42,7 @@ class Run:
     whole: bool = False  # nothing of the first chunk is sent
     start: Fraction | None = None
     finish: Fraction | None = None
+    reserved: Fraction | None = None  # when it fits at the latest by what it holds
     transferring: Fraction = Fraction(0)
     network_wait: Fraction = Fraction(0)
     # Of a job on several servers that has batches.
@@ -58,13 +60,14 @@ class Run:
 class Simulation:
     """One run of a job set; ``runs`` holds what came of it."""
 
-    def __init__(
-        self, jobs: JobSet, cluster: Cluster, placement: str, policy: str, seed: int, chunk: float
-    ) -> None:
-        self.cluster, self.placement, self.policy, self.seed = cluster, placement, policy, seed
+    def __init__(self, jobs: JobSet, cluster: Cluster, scheduling: Scheduling) -> None:
+        self.cluster, self.scheduling = cluster, scheduling
+        self.placement, self.policy, self.seed = scheduling.placement, scheduling.policy, scheduling.seed
         self.a, self.b, self.eta = exact(cluster.startup_s), exact(cluster.per_byte_s), exact(cluster.eta_s)
-        self.preemptive = policy in ("psrsf", "srpt")
-        self.chunk = exact(chunk)
+        self.preemptive = self.policy in ("psrsf", "srpt")
+        self.chunk = exact(scheduling.chunk_bytes)
+        self.held: dict[int, Run] = {}  # GPUs, while the queue is placed
+        self.num_arrived = 0
         self.runs = [Run(job, i, job.iterations) for i, job in enumerate(jobs.jobs)]
         self.now = Fraction(0)
         self.per_server = cluster.gpus_per_server
@@ -88,7 +91,7 @@ class Simulation:
 
     def key(self, run: Run) -> Any:
         tie = (run.job.arrival_s, run.job.id)
-        if self.policy == "fifo":
+        if self.policy in ("fifo", "strict-fifo"):
             return tie
         iterations = run.remaining
         if self.policy == "tiresias":
@@ -113,12 +116,15 @@ class Simulation:
         return sum((run.remaining * self.per_iteration(run) for run in here), Fraction(0))
 
     def free(self, run: Run) -> list[int]:
-        room = self.cluster.gpu_memory_bytes
-        used = dict.fromkeys(range(self.cluster.num_gpus), 0.0)
-        for other in self.placed():
-            for g in other.gpus:
-                used[g] += other.job.memory_bytes
-        return [g for g in used if used[g] + run.job.memory_bytes <= room]
+        """GPUs that have room for the job, and that nobody holds."""
+        return [g for g in range(self.cluster.num_gpus) if g not in self.held and self.has_room(g, run)]
+
+    def has_room(self, g: int, run: Run) -> bool:
+        there = [other.job.memory_bytes for other in self.placed() if g in other.gpus]
+        most = self.scheduling.jobs_per_gpu
+        if most is not None and len(there) >= most:
+            return False
+        return sum(there) + run.job.memory_bytes <= self.cluster.gpu_memory_bytes
 
     def by_servers(self, free: list[int], servers: list[int]) -> list[int]:
         """Free GPUs of servers in the order of their load, in that of their own."""
@@ -174,6 +180,64 @@ class Simulation:
 
     def users(self, link: Any) -> int:
         return sum(link in self.links(run) for run in self.placed())
+
+    # The queue.
+
+    def place(self) -> None:
+        """Place who fits; first those that have queued for long, which hold GPUs where they do not."""
+        queue = [r for r in self.runs if exact(r.job.arrival_s) <= self.now and r.start is None]
+        if self.scheduling.starvation_s is not None:
+            since = self.now - exact(self.scheduling.starvation_s)
+            starving = [run for run in queue if exact(run.job.arrival_s) <= since]
+            for run in sorted(starving, key=lambda run: (run.job.arrival_s, run.job.id)):
+                if not self.place_on(run, self.choose(run)) and not self.hold(run):
+                    break
+        held = dict(self.held)
+        for run in sorted((run for run in queue if run.start is None), key=self.key):
+            placed = self.place_on(run, self.choose(run))
+            if not placed and held:
+                self.held = {g: by for g, by in held.items() if not self.is_open(run, g, by)}
+                placed = self.place_on(run, self.choose(run))
+                self.held = dict(held)
+            if not placed and self.policy == "strict-fifo":
+                break
+        self.held = {}
+
+    def hold(self, run: Run) -> bool:
+        waits = {
+            g: Fraction(0) if self.has_room(g, run) else self.load(g)
+            for g in range(self.cluster.num_gpus)
+            if g not in self.held
+        }
+        if len(waits) < run.job.gpus:
+            return False
+        first = sorted(waits, key=lambda g: (waits[g], g))[: run.job.gpus]
+        reserved = self.now + waits[first[-1]]
+        run.reserved = reserved if run.reserved is None else min(run.reserved, reserved)
+        self.held |= dict.fromkeys(first, run)
+        return True
+
+    def is_open(self, run: Run, g: int, by: Run) -> bool:
+        """True if the job may have a GPU that another one holds."""
+        per_iteration = self.computing(run) + (self.reduce(run) if run.job.gpus > 1 else 0)
+        end = self.now + exact(run.job.startup_s) + run.remaining * per_iteration + self.load(g)
+        assert by.reserved is not None
+        return self.has_room(g, run) and (by is run or end <= by.reserved)
+
+    def place_on(self, run: Run, gpus: list[int] | None) -> bool:
+        """Place a job on these GPUs, if there are any."""
+        if gpus is None:
+            return False
+        run.gpus, run.start = sorted(gpus), self.now
+        servers = sorted({g // self.per_server for g in gpus})
+        run.servers = servers if len(servers) > 1 else []
+        run.overlaps = bool(run.servers and run.job.batches)
+        run.piece = dict.fromkeys(run.gpus, 0)
+        run.phase = dict.fromkeys(run.gpus, "waits" if run.overlaps else "forward")
+        if run.job.startup_s:
+            run.phase = dict.fromkeys(run.gpus, "launches")
+            run.launched = self.now + exact(run.job.startup_s)
+        return True
 
     # Links.
 
@@ -412,7 +476,8 @@ class Simulation:
         else:
             run.phase = dict.fromkeys(run.gpus, "forward")
 
-    def instant(self, over: list[Run], arrived: list[Run]) -> None:
+    def instant(self, over: list[Run]) -> None:
+        unfinished = [run for run in self.runs if run.finish is None]
         for run in over:
             run.running = False
             if run.overlaps:
@@ -437,19 +502,11 @@ class Simulation:
                     run.chunks, run.ready, run.phase = self.cut(exact(run.job.size_bytes)), True, {}
                 else:
                     self.end_iteration(run)
-        for run in sorted((run for run in arrived if run.start is None), key=self.key):
-            gpus = self.choose(run)
-            if gpus is not None:
-                run.gpus, run.start = sorted(gpus), self.now
-                servers = sorted({g // self.per_server for g in gpus})
-                run.servers = servers if len(servers) > 1 else []
-                run.overlaps = bool(run.servers and run.job.batches)
-                run.piece = dict.fromkeys(run.gpus, 0)
-                if run.job.startup_s:
-                    run.phase = dict.fromkeys(run.gpus, "launches")
-                    run.launched = self.now + exact(run.job.startup_s)
-                else:
-                    run.phase = dict.fromkeys(run.gpus, "waits" if run.overlaps else "forward")
+        num_arrived = sum(exact(run.job.arrival_s) <= self.now for run in self.runs)
+        # What a job would hold is looked at when one arrives or ends, not at other instants.
+        if num_arrived > self.num_arrived or any(run.finish is not None for run in unfinished):
+            self.place()
+        self.num_arrived = num_arrived
         if self.preemptive:
             self.preempt()
         else:
@@ -479,17 +536,14 @@ class Simulation:
         costs: dict[Run, Fraction] = {}
         while until is not None:
             over = self.advance(until, costs)
-            arrived = [run for run in self.runs if exact(run.job.arrival_s) <= self.now]
-            self.instant(over, arrived)
+            self.instant(over)
             costs = self.per_byte()
             until = self.next_instant(costs)
         assert all(run.finish is not None for run in self.runs)
 
 
-def simulate(
-    jobs: JobSet, cluster: Cluster, placement: str, policy: str, seed: int = 0, chunk: float = 4e6
-) -> list[Run]:
+def simulate(jobs: JobSet, cluster: Cluster, scheduling: Scheduling) -> list[Run]:
     """What becomes of each job."""
-    simulation = Simulation(jobs, cluster, placement, policy, seed, chunk)
+    simulation = Simulation(jobs, cluster, scheduling)
     simulation.run()
     return simulation.runs

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from hocket.cluster.cluster import Cluster
 from hocket.cluster.engine.conservation import validate
-from hocket.cluster.engine.placement.named_placements import placement_of
-from hocket.cluster.engine.policies.named_policies import POLICY_NAMES, policy_of
+from hocket.cluster.engine.policies.named_policies import POLICY_NAMES
+from hocket.cluster.engine.scheduling import Scheduling
 from hocket.cluster.engine.state import make_state
 from hocket.cluster.jobs import Batch, Job, JobSet
 from hocket.cluster.simulator import clock as clocks
@@ -91,6 +91,18 @@ def sending_nothing(job: Job) -> Job:
     return msgspec.structs.replace(job, size_bytes=0.0, batches=batches)
 
 
+def drawn_scheduling(rng: random.Random, placement: str, policy: str, seed: int) -> Scheduling:
+    """Drawn numbers beside these names: half of the time jobs may hold GPUs, or share them up to a limit."""
+    return Scheduling(
+        placement=placement,
+        policy=policy,
+        seed=seed,
+        chunk_bytes=rng.choice([3e7, 1e8, 2.5e8]),
+        starvation_s=rng.choice([None, None, 0.0, 0.5, 2.0, 5.0]),
+        jobs_per_gpu=rng.choice([None, None, 1, 2]),
+    )
+
+
 def compared(
     seed: int, placement: str, policy: str, *, ties: bool, record: bool = False, instant: bool = False
 ) -> ClusterRun:
@@ -104,17 +116,9 @@ def compared(
     if instant:
         cluster = dataclasses.replace(cluster, startup_s=0.0)
         jobs = JobSet(jobs=tuple(job if rng.random() < 0.3 else sending_nothing(job) for job in jobs.jobs))
-    chunk = rng.choice([3e7, 1e8, 2.5e8])
-    run = simulate(
-        jobs,
-        cluster,
-        placement=placement,
-        policy=policy,
-        seed=seed,
-        chunk_bytes=chunk,
-        record=TimelineWindow() if record else None,
-    )
-    twins = naive.simulate(jobs, cluster, placement, policy, seed, chunk)
+    scheduling = drawn_scheduling(rng, placement, policy, seed)
+    run = simulate(jobs, cluster, scheduling, TimelineWindow() if record else None)
+    twins = naive.simulate(jobs, cluster, scheduling)
     for i, twin in enumerate(twins):
         gpus = tuple(divmod(g, cluster.gpus_per_server) for g in twin.gpus)
         assert run.gpus[i] == gpus
@@ -188,7 +192,7 @@ def test_everything_is_conserved_after_every_event(
     rng = random.Random(seed)
     cluster = cluster_of(rng, ties=ties)
     jobs = job_set(rng, cluster.num_gpus, ties=ties)
-    state, rules, _ = make_state(jobs, cluster, policy_of(policy), placement_of(placement), seed, 1e8)
+    state, rules, _ = make_state(jobs, cluster, drawn_scheduling(rng, placement, policy, seed))
     clock = clocks.make_clock(state)
     log = _make_log(None, 1.0, len(jobs.jobs))
     over = False
@@ -206,7 +210,7 @@ def test_recording_changes_nothing(seed: int, policy: str) -> None:
     cluster = cluster_of(rng, ties=False)
     jobs = job_set(rng, cluster.num_gpus, ties=False)
     runs = [
-        simulate(jobs, cluster, placement="lwf-1", policy=policy, record=record)
+        simulate(jobs, cluster, Scheduling(placement="lwf-1", policy=policy), record=record)
         for record in (None, TimelineWindow())
     ]
     assert np.array_equal(runs[0].finish_s, runs[1].finish_s)
@@ -227,6 +231,6 @@ def test_same_seed_same_run(seed: int, policy: str) -> None:
     rng = random.Random(seed)
     cluster = cluster_of(rng, ties=True)
     jobs = job_set(rng, cluster.num_gpus, ties=True)
-    runs = [simulate(jobs, cluster, placement="rand", policy=policy, seed=seed) for _ in range(2)]
+    runs = [simulate(jobs, cluster, Scheduling(placement="rand", policy=policy, seed=seed)) for _ in range(2)]
     assert np.array_equal(runs[0].finish_s, runs[1].finish_s)
     assert runs[0].gpus == runs[1].gpus

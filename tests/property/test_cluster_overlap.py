@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from hocket import sim
 from hocket.cluster.cluster import Cluster
+from hocket.cluster.engine.scheduling import Scheduling
 from hocket.cluster.jobs import Job, JobSet
 from hocket.cluster.overlap import lower_step
 from hocket.cluster.simulator.simulate import simulate
@@ -73,7 +74,9 @@ def ends_s(graph: StepGraph, plan: Plan, iterations: int) -> float:
         **lower_step(graph, plan), id="a", gpus=2, iterations=iterations, arrival_s=0.0, memory_bytes=0.0
     )
     cluster = Cluster(num_servers=2, gpus_per_server=1, startup_s=STARTUP_S, per_byte_s=PER_BYTE_S)
-    return float(simulate(JobSet(jobs=(job,)), cluster, placement="ff", policy="srsf-1").finish_s[0])
+    return float(
+        simulate(JobSet(jobs=(job,)), cluster, Scheduling(placement="ff", policy="srsf-1")).finish_s[0]
+    )
 
 
 @examples(150)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from hocket.cluster.cluster import Cluster
 from hocket.cluster.engine.policies.kway import total_finish
+from hocket.cluster.engine.scheduling import Scheduling
 from hocket.cluster.jobs import Job, JobSet
 from hocket.cluster.simulator.simulate import simulate
 from tests.strategies import examples
@@ -39,7 +40,7 @@ def ends_s(policy: str, sizes: list[float], ready_s: list[float]) -> list[float]
         )
         for i, (size, ready) in enumerate(zip(sizes, ready_s, strict=True))
     ]
-    run = simulate(JobSet(jobs=tuple(jobs)), cluster, placement="ff", policy=policy)
+    run = simulate(JobSet(jobs=tuple(jobs)), cluster, Scheduling(placement="ff", policy=policy))
     return run.finish_s.tolist()
 
 
@@ -146,7 +147,9 @@ def test_srpt_preempts_at_the_end_of_a_chunk_and_pays_for_each() -> None:
         )
         for i, (size, arrival) in enumerate([(1e9, 0.0), (1e8, 0.25)])
     ]
-    run = simulate(JobSet(jobs=tuple(jobs)), cluster, placement="ff", policy="srpt", chunk_bytes=1e8)
+    run = simulate(
+        JobSet(jobs=tuple(jobs)), cluster, Scheduling(placement="ff", policy="srpt", chunk_bytes=1e8)
+    )
     # Chunks take 0.11 s each: the third of the large one is over at 0.331 s.
     assert run.finish_s == pytest.approx([0.001 + 11 * 0.11, 0.331 + 0.11])
     assert run.network_wait_s == pytest.approx([0.11, 0.331 - 0.251])

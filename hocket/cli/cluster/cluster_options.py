@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from hocket.cli.list_options import long_duration
 from hocket.cli.name_options import complete_cluster_policy, complete_placement, lowercase
 from hocket.cli.network_options import check_fits, read_network
 from hocket.cli.panels import MACHINES, NETWORK, SCHEDULING, option
@@ -16,6 +17,7 @@ from hocket.network import parse_bytes
 
 if TYPE_CHECKING:
     from hocket.cluster.cluster import Cluster
+    from hocket.cluster.engine.scheduling import Scheduling
 
 JobsFile = Annotated[
     Path, typer.Argument(metavar="JOBS", help="A hocket.jobs/1 file (.json, .json.gz or .json.zst).")
@@ -25,7 +27,56 @@ POLICY = {"panel": SCHEDULING, "callback": lowercase, "autocompletion": complete
 
 
 @dataclass(frozen=True, kw_only=True)
-class SchedulingOptions:
+class QueueOptions:
+    """Options for jobs that queue and jobs that share a GPU, whatever the placement and the policy."""
+
+    starvation: Annotated[
+        str | None,
+        option(
+            panel=SCHEDULING,
+            metavar="TIME",
+            help="A job that has queued so long, 10min, holds GPUs until it fits.",
+            show_default="none does",
+        ),
+    ] = None
+    exclusive: Annotated[bool, option("--exclusive", panel=SCHEDULING, help="No two jobs share a GPU.")] = (
+        False
+    )
+    jobs_per_gpu: Annotated[
+        int | None,
+        option(
+            panel=SCHEDULING,
+            rare=True,
+            metavar="N",
+            help="The most jobs that share a GPU.",
+            show_default="as many as its memory holds",
+        ),
+    ] = None
+
+    def of(self, placement: str, policy: str, seed: int, chunk_bytes: float) -> Scheduling:
+        """The scheduling by this placement and policy."""
+        from hocket.cluster.engine.scheduling import Scheduling
+
+        if self.exclusive and self.jobs_per_gpu not in (None, 1):
+            raise HocketError(
+                f"--exclusive and --jobs-per-gpu {self.jobs_per_gpu}: no two jobs share a GPU, or so many do;"
+                " give one of them"
+            )
+        starvation = self.starvation
+        scheduling = Scheduling(
+            placement=placement,
+            policy=policy,
+            seed=seed,
+            chunk_bytes=chunk_bytes,
+            starvation_s=None if starvation is None else long_duration(starvation, "--starvation"),
+            jobs_per_gpu=1 if self.exclusive else self.jobs_per_gpu,
+        )
+        scheduling.check()
+        return scheduling
+
+
+@dataclass(frozen=True, kw_only=True)
+class SchedulingOptions(QueueOptions):
     """Options for one placement and one policy."""
 
     placement: Annotated[
@@ -35,6 +86,10 @@ class SchedulingOptions:
     policy: Annotated[
         str, option(metavar="NAME", help="srsf-N, ada-srsf, ...; an unknown name lists them.", **POLICY)
     ]
+
+    def scheduling(self, seed: int, chunk_bytes: float) -> Scheduling:
+        """The scheduling that the options ask for."""
+        return self.of(self.placement, self.policy, seed, chunk_bytes)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -77,13 +77,10 @@ def simulate(
         result = run(
             job_set,
             cluster,
-            placement=scheduling.placement,
-            policy=scheduling.policy,
-            seed=seed,
-            chunk_bytes=machines.chunk_bytes(),
+            scheduling.scheduling(seed, machines.chunk_bytes()),
             record=window if trace.timeline is not None else None,
         )
-    row = cluster_row(result, job_set, cluster, seed)
+    row = cluster_row(result, job_set, cluster)
     made = {"origin": msgspec.to_builtins(origin())}
     if trace.timeline is not None:
         assert result.timeline is not None

@@ -18,7 +18,6 @@ from hocket.cli.cluster.served_manager import (
     make_manager,
     open_nodes,
     run_until_stopped,
-    scheduling_of,
     served,
     state_folder,
 )
@@ -51,7 +50,7 @@ def run(
     began_s = time.monotonic()
     with state_folder(managing.state) as folder, open_nodes(folder, machines) as nodes:
         cluster = machines.cluster(nodes)
-        chosen = scheduling_of(scheduling, machines, seed)
+        chosen = scheduling.scheduling(seed, machines.chunk_bytes())
         manager = make_manager(folder, cluster, nodes, chosen, managing)
 
         async def work() -> None:
@@ -102,5 +101,7 @@ def serve(
     """
     with open_nodes(state, machines) as nodes:
         cluster = machines.cluster(nodes)
-        manager = make_manager(state, cluster, nodes, scheduling_of(scheduling, machines, seed), managing)
+        manager = make_manager(
+            state, cluster, nodes, scheduling.scheduling(seed, machines.chunk_bytes()), managing
+        )
         run_until_stopped(served(manager, state, managing, (), until_idle=False))

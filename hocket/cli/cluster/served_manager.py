@@ -12,17 +12,16 @@ from collections.abc import Callable, Coroutine, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hocket.cli.cluster.cluster_options import SchedulingOptions
 from hocket.cli.cluster.live_options import ManagerOptions, NodeOptions
 from hocket.cli.printing import note, progress
 from hocket.errors import HocketError
 
 if TYPE_CHECKING:
     from hocket.cluster.cluster import Cluster
+    from hocket.cluster.engine.scheduling import Scheduling
     from hocket.cluster.live.manager import Manager
     from hocket.cluster.live.nodes import LocalNode, Node
     from hocket.cluster.live.runnable_jobs import LiveJob
-    from hocket.cluster.live.scheduling import Scheduling
 
 
 @contextlib.contextmanager
@@ -88,15 +87,6 @@ def _own_machine(nodes: Sequence[LocalNode], machines: NodeOptions) -> Sequence[
         for node in nodes:
             node.have_devices(listed_devices(machines.gpus))
     return machines.share_gpus(nodes)
-
-
-def scheduling_of(options: SchedulingOptions, machines: NodeOptions, seed: int) -> Scheduling:
-    """The scheduling that the options ask for."""
-    from hocket.cluster.live.scheduling import Scheduling
-
-    return Scheduling(
-        placement=options.placement, policy=options.policy, seed=seed, chunk_bytes=machines.chunk_bytes()
-    )
 
 
 def make_manager(

@@ -11,7 +11,7 @@ import typer
 
 from hocket.cli import options
 from hocket.cli.answer_settings import heading
-from hocket.cli.cluster.cluster_options import PLACEMENT, POLICY, SimulatedClusterOptions
+from hocket.cli.cluster.cluster_options import PLACEMENT, POLICY, QueueOptions, SimulatedClusterOptions
 from hocket.cli.cluster.cluster_settings import assumed_of_cluster, cluster_settings
 from hocket.cli.cluster.job_set_commands import Overlap, drawn_jobs
 from hocket.cli.name_options import lowercase
@@ -22,6 +22,7 @@ from hocket.errors import HocketError
 
 if TYPE_CHECKING:
     from hocket.cluster.cluster import Cluster
+    from hocket.cluster.engine.scheduling import Scheduling
     from hocket.cluster.jobs import JobSet
 
 
@@ -89,7 +90,7 @@ class WorkloadOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ComparedOptions:
+class ComparedOptions(QueueOptions):
     """Options for the placements and policies that are compared."""
 
     placements: Annotated[str, option(metavar="LIST", help="Several by commas.", **PLACEMENT)] = "lwf-1"
@@ -97,6 +98,14 @@ class ComparedOptions:
         str,
         option(metavar="LIST", help="Several by commas; others are compared with the first.", **POLICY),
     ] = "srsf-1,ada-srsf,psrsf"
+
+    def schedulings(self, seed: int, chunk_bytes: float) -> list[Scheduling]:
+        """Every placement with every policy."""
+        return [
+            self.of(placement, policy, seed, chunk_bytes)
+            for placement in self.placements.split(",")
+            for policy in self.policies.split(",")
+        ]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,9 +150,7 @@ def sweep(
         found = run(
             [(job_set, runs.seed + i) for i, job_set in enumerate(job_sets)],
             cluster,
-            placements=compared.placements.split(","),
-            policies=compared.policies.split(","),
-            chunk_bytes=machines.chunk_bytes(),
+            schedulings=compared.schedulings(runs.seed, machines.chunk_bytes()),
             engine=runs.engine,
             progress=report,
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hocket.cluster.engine.records import (
+    CLOSED,
     COMPUTING,
     FINISHED,
     HELD,
@@ -22,7 +23,7 @@ _ROUNDING = 1e-9
 
 def validate(state: EngineState, rules: Rules, now: int) -> None:
     """Assert that nothing is used twice, lost or made up; ``now``: the tick of the last event."""
-    residents = _check_gpus(state)
+    residents = _check_gpus(state, rules)
     _check_links(state)
     _check_waiting(state)
     for j, job in enumerate(state.jobs):
@@ -34,7 +35,7 @@ def validate(state: EngineState, rules: Rules, now: int) -> None:
     assert state.counts[0]["finished"] == (state.jobs["stage"] == FINISHED).sum()
 
 
-def _check_gpus(state: EngineState) -> dict[int, int]:
+def _check_gpus(state: EngineState, rules: Rules) -> dict[int, int]:
     """One task on each GPU at most, and no more memory than there is; how many GPUs each job is on."""
     residents: dict[int, int] = {}
     memory = state.sites.class_memory[state.jobs["memory_class"]]
@@ -51,8 +52,10 @@ def _check_gpus(state: EngineState) -> dict[int, int]:
             computes = worker["phase"] > 0 and worker["phase"] % 2 == 1
             assert computes == (gpu["running"] == w), f"GPU {g} runs two tasks, or none that it should"
             w = worker["next"]
-        assert gpu["free"] >= 0, f"GPU {g} has given more memory than it has"
-        whole.add(int(gpu["free"] + used))
+        assert len(here) == gpu["jobs"] <= rules.jobs_per_gpu, f"GPU {g} has more jobs than it counts"
+        closed = CLOSED if len(here) == rules.jobs_per_gpu else 0
+        assert gpu["free"] + closed >= 0, f"GPU {g} has given more memory than it has"
+        whole.add(int(gpu["free"] + used + closed))
         assert gpu["running"] == NONE or state.workers[gpu["running"]]["gpu"] == g
     assert len(whole) == 1, "memory was lost"
     for c, need in enumerate(state.sites.class_memory):

@@ -3,26 +3,16 @@
 from __future__ import annotations
 
 from hocket.cluster.engine.engine import begin_iteration
+from hocket.cluster.engine.gpu_memory import take_memory
 from hocket.cluster.engine.placement.placement_dispatch import choose_gpus
 from hocket.cluster.engine.policies.policy_dispatch import key_of
-from hocket.cluster.engine.records import COMPUTING, FINISHED, NONE
+from hocket.cluster.engine.records import CLOSED, COMPUTING, FINISHED, NEVER, NONE, QUEUED
+from hocket.cluster.engine.starvation import close_opened, hold, open_held, release, starving_jobs
 from hocket.cluster.engine.state_parts import compute_state
 from hocket.cluster.engine.wait_lists import wait_at
 from hocket.kernel import lean_kernel
 
 _compute_state = lean_kernel(compute_state)
-
-
-@lean_kernel
-def _take_memory(gpus, class_memory, class_fits, g, memory):
-    """Take bytes of a GPU, or give them back if negative."""
-    old, new = gpus[g].free, gpus[g].free - memory
-    gpus[g].free = new
-    for c in range(len(class_memory)):
-        if new < class_memory[c] <= old:
-            class_fits[c] -= 1
-        elif old < class_memory[c] <= new:
-            class_fits[c] += 1
 
 
 @lean_kernel
@@ -41,7 +31,7 @@ def _disconnect(jobs, ports, links, j):
 
 
 @lean_kernel
-def finish_jobs(state, now):
+def finish_jobs(state, rules, now):
     """Let go of the jobs that are over: their memory is free, their links are no longer theirs."""
     jobs, workers, gpus, counts, sites = state.jobs, state.workers, state.gpus, state.counts, state.sites
     for i in range(counts[0].over):
@@ -51,7 +41,9 @@ def finish_jobs(state, now):
         _disconnect(jobs, state.ports, state.links, j)
         for w in range(jobs[j].first_worker, jobs[j].first_worker + jobs[j].gpus):
             g = workers[w].gpu
-            _take_memory(gpus, sites.class_memory, sites.class_fits, g, -memory)
+            closed = CLOSED if gpus[g].jobs == rules.jobs_per_gpu else 0
+            gpus[g].jobs -= 1
+            take_memory(gpus, sites, g, -memory - closed)
             if gpus[g].resident == w:
                 gpus[g].resident = workers[w].next
             else:
@@ -115,7 +107,9 @@ def place_on(state, rules, j, now):
         w, g = jobs[j].first_worker + i, chosen[i]
         workers[w].gpu, workers[w].next = g, gpus[g].resident
         gpus[g].resident = w
-        _take_memory(gpus, sites.class_memory, sites.class_fits, g, memory)
+        gpus[g].jobs += 1
+        closed = CLOSED if gpus[g].jobs == rules.jobs_per_gpu else 0
+        take_memory(gpus, sites, g, memory + closed)
     _connect(jobs, state.ports, state.links, sites, rules, j)
     jobs[j].key = key_of(jobs, j, jobs[j].remaining, rules.order)
     jobs[j].start = now
@@ -125,18 +119,55 @@ def place_on(state, rules, j, now):
 
 
 @lean_kernel
+def _fits(state, j):
+    """True if job j fits on GPUs that are open to it."""
+    return state.sites.class_fits[state.jobs[j].memory_class] >= state.jobs[j].gpus
+
+
+@lean_kernel
+def _place(state, rules, j, now):
+    """Place job j, which fits, and list it among those that were."""
+    choose_gpus(state, rules, j)
+    place_on(state, rules, j, now)
+    state.placed_jobs[state.counts[0].placed] = j
+    state.counts[0].placed += 1
+
+
+@lean_kernel
+def _place_starving(state, rules, now):
+    """Place jobs that have queued for long, or let them hold GPUs; how many of these there are then."""
+    num_held = 0
+    for i in range(starving_jobs(state, rules, now)):
+        j = state.altered_jobs[i]
+        if _fits(state, j):
+            _place(state, rules, j, now)
+            continue
+        before = num_held
+        num_held = hold(state, rules, j, before, now)
+        if num_held == before:
+            break
+    return num_held
+
+
+@lean_kernel
 def place_queue(state, rules, now):
     """Place the queued jobs that fit, in order; fills ``placed_jobs``."""
-    jobs, queue, counts = state.jobs, state.queue, state.counts
-    kept = num_placed = 0
+    queue, counts = state.queue, state.counts
+    counts[0].placed = kept = 0
+    num_held = _place_starving(state, rules, now) if rules.starvation < NEVER else 0
+    passing_over = True
     for i in range(counts[0].queued):
         j = queue[i]
-        if state.sites.class_fits[jobs[j].memory_class] >= jobs[j].gpus:
-            choose_gpus(state, rules, j)
-            place_on(state, rules, j, now)
-            state.placed_jobs[num_placed] = j
-            num_placed += 1
+        if state.jobs[j].stage != QUEUED:
+            continue
+        if passing_over and _fits(state, j):
+            _place(state, rules, j, now)
+        elif passing_over and num_held > 0 and open_held(state, j, num_held, now):
+            _place(state, rules, j, now)
+            close_opened(state, num_held)
         else:
             queue[kept] = j
             kept += 1
-    counts[0].queued, counts[0].placed = kept, num_placed
+            passing_over &= rules.passes_over
+    counts[0].queued = kept
+    release(state, num_held)

@@ -18,6 +18,7 @@ Records = npt.NDArray[Any]
 
 NONE = -1
 NEVER = np.iinfo(np.int64).max
+CLOSED = 2**60  # bytes that no GPU has: taken from one that is to get no job
 # Stages of a job; one that is placed and neither ready to transfer nor transferring computes, or waits to.
 SUBMITTED, QUEUED, COMPUTING, READY, TRANSFERRING, FINISHED = range(6)
 # Phases of a worker, a job's part on one of its GPUs: 2k while it waits for the GPU to compute segment k,
@@ -98,6 +99,7 @@ JOB = np.dtype(
         ("arrival", np.int64),
         ("start", np.int64),
         ("finish", np.int64),
+        ("reserved", np.int64),  # when it fits at the latest by what it holds, or NEVER
         ("launch", np.int64),  # from ``start`` to its first iteration; 0 once that has begun
     ],
     align=True,
@@ -127,7 +129,8 @@ GPU = np.dtype(
     [
         ("resident", np.int64),  # the first worker placed here, WORKER.next the others
         ("running", np.int64),  # a worker that computes, or is between two segments of a task; or NONE
-        ("free", np.int64),  # bytes
+        ("free", np.int64),  # bytes; CLOSED less where no job may come
+        ("jobs", np.int64),  # placed here
         ("touched", np.int64),  # whether it is listed in ``touched_gpus``
     ],
     align=True,
@@ -173,6 +176,9 @@ class Rules(NamedTuple):
     preemptive: bool
     exclusive: bool  # whether no server ever carries two transfers, so that all have one rate
     steady: bool  # whether a job that computes stays ahead of those that wait
+    passes_over: bool  # whether jobs are placed before one ahead of them that does not fit
+    starvation: int  # ticks after its arrival from which a job that queues holds GPUs, or NEVER
+    jobs_per_gpu: int
     placement: int
     kappa: int
     seed: int
@@ -186,7 +192,7 @@ class Rules(NamedTuple):
 
 
 class Sites(NamedTuple):
-    """Places for jobs; the last four fields are room to work in."""
+    """Places for jobs; the last seven fields are room to work in."""
 
     class_memory: Ints  # (classes,) bytes, ascending: the different needs of jobs
     class_fits: Ints  # (classes,) GPUs with that much free
@@ -198,3 +204,6 @@ class Sites(NamedTuple):
     server_load: Ints  # (servers,)
     chosen: Ints  # (G,) GPUs
     option: Ints  # (G,) GPUs
+    held: Ints  # (G,) GPUs
+    holder: Ints  # (G,) the job that holds each of these
+    opened: Ints  # (G,) which of these are open for one job

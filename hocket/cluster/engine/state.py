@@ -8,13 +8,14 @@ from typing import NamedTuple
 import numpy as np
 
 from hocket.cluster.cluster import Cluster
-from hocket.cluster.engine.placement.placement_rule import Placement
-from hocket.cluster.engine.policies.scheduling_policy import SchedulingPolicy
+from hocket.cluster.engine.placement.named_placements import placement_of
+from hocket.cluster.engine.policies.named_policies import policy_of
 from hocket.cluster.engine.records import (
     COUNTS,
     GPU,
     JOB,
     LINK,
+    NEVER,
     NONE,
     PORT,
     SEGMENT,
@@ -26,6 +27,7 @@ from hocket.cluster.engine.records import (
     Rules,
     Sites,
 )
+from hocket.cluster.engine.scheduling import Scheduling
 from hocket.cluster.engine.segments import overlapped_segments, steady_ticks, task_segments
 from hocket.cluster.jobs import Job, JobSet
 from hocket.errors import HocketError
@@ -74,10 +76,7 @@ class EngineState(NamedTuple):
 def make_state(
     jobs: JobSet,
     cluster: Cluster,
-    policy: SchedulingPolicy,
-    placement: Placement,
-    seed: int,
-    chunk_bytes: float,
+    scheduling: Scheduling,
     tick_s: float | None = None,
 ) -> tuple[EngineState, Rules, float]:
     """An empty cluster that jobs are about to come to, the rules, and the seconds of a tick.
@@ -86,11 +85,13 @@ def make_state(
 
     Raises
     ------
-    HocketError
-        When a job can never be placed, or the jobs take longer than can be counted.
+    UnknownNameError, HocketError
+        As :meth:`Scheduling.check`; when a job can never be placed, or takes longer than can be counted.
     """
+    scheduling.check()
+    policy, placement = policy_of(scheduling.policy), placement_of(scheduling.placement)
     _check_fits(jobs, cluster)
-    chunk = float(chunk_bytes) if policy.preemptive else math.inf
+    chunk = float(scheduling.chunk_bytes) if policy.preemptive else math.inf
     finest_s = _tick_s(jobs, cluster, chunk)
     if tick_s is None:
         tick_s = finest_s
@@ -105,9 +106,12 @@ def make_state(
         preemptive=policy.preemptive,
         exclusive=policy.exclusive and cluster.sharing == "equation5",
         steady=policy.steady,
+        passes_over=policy.passes_over,
+        starvation=NEVER if scheduling.starvation_s is None else round(scheduling.starvation_s / tick_s),
+        jobs_per_gpu=scheduling.jobs_per_gpu or NEVER,
         placement=placement.code,
         kappa=placement.kappa,
-        seed=seed,
+        seed=scheduling.seed,
         startup=round(cluster.startup_s / tick_s),
         per_byte=cluster.per_byte_s / tick_s,
         eta=cluster.eta_s / tick_s,
@@ -120,7 +124,7 @@ def make_state(
     class_memory, memory_class = np.unique(memory, return_inverse=True)
     free = math.floor(cluster.gpu_memory_bytes)
     rows = _job_rows(jobs, cluster, tick_s)
-    rows["memory_class"], rows["waits_at"] = memory_class, NONE
+    rows["memory_class"], rows["waits_at"], rows["reserved"] = memory_class, NONE, NEVER
     num_jobs, num_gpus, num_links = len(rows), cluster.num_gpus, cluster.num_links
     hops = np.minimum(rows["gpus"], cluster.num_servers) + (num_links - cluster.num_servers)
     rows["first_port"] = np.cumsum(hops) - hops
@@ -159,6 +163,9 @@ def make_state(
             server_load=room(cluster.num_servers),
             chosen=room(num_gpus),
             option=room(num_gpus),
+            held=room(num_gpus),
+            holder=room(num_gpus),
+            opened=room(num_gpus),
         ),
         queue=room(num_jobs),
         touched_gpus=room(num_gpus),

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import msgspec
 
+from hocket.cluster.engine.scheduling import Scheduling
 from hocket.cluster.jobs import JobSet
 from hocket.cluster.live.context import ManagerContext
 from hocket.cluster.live.database import JobState, Record
@@ -32,7 +33,6 @@ from hocket.cluster.live.manager_messages import (
 )
 from hocket.cluster.live.reasons import Reasons
 from hocket.cluster.live.runnable_jobs import LiveJob, check_program
-from hocket.cluster.live.scheduling import Scheduling
 from hocket.cluster.live.transfer_log import TransferLog
 from hocket.errors import HocketError, UnknownNameError, one_line
 

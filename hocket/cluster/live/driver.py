@@ -17,13 +17,13 @@ from hocket.cluster.cluster import Cluster
 from hocket.cluster.engine.engine import list_changed_gpu, submit
 from hocket.cluster.engine.placing import finish_jobs, place_on
 from hocket.cluster.engine.records import FINISHED, NONE, QUEUED, READY, SUBMITTED, TRANSFERRING, WAITING
+from hocket.cluster.engine.scheduling import Scheduling
 from hocket.cluster.engine.state_parts import network_state
 from hocket.cluster.engine.transfer_progress import reset, update_progress
 from hocket.cluster.engine.transfers import account, leave, stop_transfer
 from hocket.cluster.jobs import Job
 from hocket.cluster.live.engine_decisions import Actions, decide
 from hocket.cluster.live.engine_rows import TICK_S, EngineRows, TimeParts
-from hocket.cluster.live.scheduling import Scheduling
 
 
 class Driver(EngineRows):
@@ -134,7 +134,7 @@ class Driver(EngineRows):
             self.ending_jobs.remove(progress)
         s.ended_jobs[0] = j
         s.counts[0]["over"] = 1
-        finish_jobs(s, now)
+        finish_jobs(s, self.rules, now)
         self.has_new_room = True
         return self.parts(progress)
 

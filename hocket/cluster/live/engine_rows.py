@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from hocket.cluster.cluster import Cluster
-from hocket.cluster.engine.placement.named_placements import placement_of
 from hocket.cluster.engine.policies.named_policies import policy_of
 from hocket.cluster.engine.records import (
     BACKWARD,
@@ -24,9 +23,9 @@ from hocket.cluster.engine.records import (
     Ints,
     Rules,
 )
+from hocket.cluster.engine.scheduling import Scheduling
 from hocket.cluster.engine.state import EngineState, make_state
 from hocket.cluster.jobs import Job, JobSet
-from hocket.cluster.live.scheduling import Scheduling
 from hocket.cluster.live.state_migration import carry, count_room
 from hocket.errors import HocketError
 from hocket.text import counted, scaled_text
@@ -94,8 +93,8 @@ class EngineRows:
 
     def __init__(self, cluster: Cluster, scheduling: Scheduling) -> None:
         self.cluster = cluster
-        self._placement, self._policy = placement_of(scheduling.placement), policy_of(scheduling.policy)
-        self._seed, self._chunk_bytes = scheduling.seed, scheduling.chunk_bytes
+        scheduling.check()
+        self._scheduling = scheduling
         self._state: EngineState | None = None
         self._rules: Rules | None = None
         self.progress_of: dict[str, JobProgress] = {}
@@ -111,7 +110,7 @@ class EngineRows:
     @property
     def preemptive(self) -> bool:
         """True if transfers may be stopped between chunks."""
-        return self._policy.preemptive
+        return policy_of(self._scheduling.policy).preemptive
 
     def check(self, job: Job) -> None:
         """Refuse what can never be placed or counted; raises HocketError."""
@@ -181,10 +180,7 @@ class EngineRows:
         state, rules, _ = make_state(
             JobSet(jobs=tuple(jobs), source="jobs"),
             self.cluster,
-            self._policy,
-            self._placement,
-            self._seed,
-            self._chunk_bytes,
+            self._scheduling,
             TICK_S,
         )
         state.jobs["launch"] = 0  # processes say when they are ready

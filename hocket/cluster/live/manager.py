@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from hocket.cluster.cluster import Cluster
+from hocket.cluster.engine.scheduling import Scheduling
 from hocket.cluster.live.api.application import Backend, HttpService, api_application
 from hocket.cluster.live.api.page_door import PageDoor, page_door
 from hocket.cluster.live.api.prometheus_text import Metrics
@@ -37,7 +38,6 @@ from hocket.cluster.live.nodes import Node, check_reachable
 from hocket.cluster.live.nvml import gpu_memory
 from hocket.cluster.live.retention import Retention
 from hocket.cluster.live.runnable_jobs import LiveJob
-from hocket.cluster.live.scheduling import Scheduling
 from hocket.cluster.live.transfer_log import TransferLog
 from hocket.errors import HocketError
 from hocket.launch.credentials import Credentials

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from hocket.cluster.cluster import Cluster
+from hocket.cluster.engine.scheduling import Scheduling
 from hocket.cluster.jobs import JobSet
 from hocket.cluster.live.database import Record
-from hocket.cluster.live.scheduling import Scheduling
 from hocket.cluster.results.run_statistics import ClusterRow, cluster_row
 from hocket.cluster.simulator.simulate import ClusterRun
 
@@ -39,8 +39,7 @@ def live_row(
     busy_s = float((parts[:, 0] * num_gpus).sum())
     makespan_s = float(finish_s.max() - arrival_s.min())
     run = ClusterRun(
-        placement=scheduling.placement,
-        policy=scheduling.policy,
+        scheduling=scheduling,
         arrival_s=arrival_s,
         start_s=start_s,
         finish_s=finish_s,
@@ -57,4 +56,4 @@ def live_row(
         wall_s=wall_s,
     )
     jobs = JobSet(jobs=tuple(r.job for r in finished), source=source)
-    return cluster_row(run, jobs, cluster, scheduling.seed)
+    return cluster_row(run, jobs, cluster)

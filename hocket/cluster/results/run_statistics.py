@@ -16,6 +16,7 @@ from hocket.errors import FormatError
 
 if TYPE_CHECKING:
     from hocket.cluster.cluster import Cluster
+    from hocket.cluster.engine.scheduling import Scheduling
     from hocket.cluster.jobs import JobSet
     from hocket.cluster.simulator.simulate import ClusterRun
 
@@ -65,7 +66,10 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SimulatedCluster(msgspec.Struct, frozen=True, kw_only=True):
-    """The cluster as simulated, beside its servers and their GPUs; ``chunk_bytes``: of psrsf and srpt."""
+    """The cluster as simulated, beside its servers and their GPUs; ``chunk_bytes``: of psrsf and srpt.
+
+    ``starvation_s``: after which a job that queues holds GPUs; ``jobs_per_gpu``: the most that share one.
+    """
 
     gpu_memory_bytes: float
     chunk_bytes: float
@@ -75,6 +79,8 @@ class SimulatedCluster(msgspec.Struct, frozen=True, kw_only=True):
     startup_s: float
     per_byte_s: float
     contention_per_byte_s: float
+    starvation_s: float | None = None
+    jobs_per_gpu: int | None = None
 
 
 class Percentiles(msgspec.Struct, frozen=True, kw_only=True):
@@ -125,17 +131,19 @@ class ClusterRow(Figures, frozen=True, kw_only=True):
         return f"{self.placement} / {self.policy}"
 
 
-def setting_of(cluster: Cluster, chunk_bytes: float) -> SimulatedCluster:
-    """The setting with which a run on ``cluster`` is repeated."""
+def setting_of(cluster: Cluster, scheduling: Scheduling) -> SimulatedCluster:
+    """The setting with which a run on ``cluster`` is repeated, beside its placement and its policy."""
     return SimulatedCluster(
         gpu_memory_bytes=cluster.gpu_memory_bytes,
-        chunk_bytes=chunk_bytes,
+        chunk_bytes=float(scheduling.chunk_bytes),
         sharing=cluster.sharing,
         racks=cluster.racks,
         oversubscription=cluster.oversubscription,
         startup_s=cluster.startup_s,
         per_byte_s=cluster.per_byte_s,
         contention_per_byte_s=cluster.eta_s,
+        starvation_s=scheduling.starvation_s,
+        jobs_per_gpu=scheduling.jobs_per_gpu,
     )
 
 
@@ -157,7 +165,7 @@ def _figures(run: ClusterRun) -> dict[str, float]:
     }
 
 
-def cluster_row(run: ClusterRun, jobs: JobSet, cluster: Cluster, seed: int) -> ClusterRow:
+def cluster_row(run: ClusterRun, jobs: JobSet, cluster: Cluster) -> ClusterRow:
     """The row of ``run``, of ``jobs`` on ``cluster``; contention where the run recorded it."""
     jct_s = run.finish_s - run.arrival_s
     parts: dict[str, Floats] = {f"{part}_s": getattr(run, f"{part}_s") for part in PARTS}
@@ -176,17 +184,17 @@ def cluster_row(run: ClusterRun, jobs: JobSet, cluster: Cluster, seed: int) -> C
     )
     p5, p25, p75, p90, p99 = np.percentile(jct_s, (5, 25, 75, 90, 99)).tolist()
     return ClusterRow(
-        placement=run.placement,
-        policy=run.policy,
+        placement=run.scheduling.placement,
+        policy=run.scheduling.policy,
         jobs=rows,
         **_figures(run),
         percentiles=Percentiles(p5_s=p5, p25_s=p25, p75_s=p75, p90_s=p90, p99_s=p99),
         contention=None if run.levels is None else _contention(run.levels, float(run.finish_s.max())),
         source=jobs.source,
-        seed=seed,
+        seed=run.scheduling.seed,
         servers=cluster.num_servers,
         gpus_per_server=cluster.gpus_per_server,
-        setting=setting_of(cluster, run.chunk_bytes),
+        setting=setting_of(cluster, run.scheduling),
         overlapping=sum(bool(job.batches) for job in jobs.jobs),
         events=run.events,
         wall_s=run.wall_s,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Sequence
 from typing import Literal
@@ -9,8 +10,7 @@ from typing import Literal
 import msgspec
 
 from hocket.cluster.cluster import Cluster
-from hocket.cluster.engine.placement.named_placements import placement_of
-from hocket.cluster.engine.policies.named_policies import policy_of
+from hocket.cluster.engine.scheduling import Scheduling
 from hocket.cluster.jobs import JobSet
 from hocket.cluster.results.paired import Sweep, SweepRun, paired_rows, sweep_row
 from hocket.cluster.results.run_statistics import figures_of, setting_of
@@ -25,13 +25,13 @@ def sweep(
     job_sets: Sequence[tuple[JobSet, int]],
     cluster: Cluster,
     *,
-    placements: Sequence[str],
-    policies: Sequence[str],
-    chunk_bytes: float = 4e6,
+    schedulings: Sequence[Scheduling],
     engine: Engine = "processes",
     progress: Progress | None = None,
 ) -> Sweep:
-    """Simulate every placement with every policy on every job set, and compare them pair by pair.
+    """Simulate every job set under each of ``schedulings``, and compare them pair by pair.
+
+    They differ in placement or policy alone.
 
     job_sets : each with its seed, which decides what placements draw.
     engine : "processes" uses all cores, "ray" a Ray cluster: the one that RAY_ADDRESS names, else one on this
@@ -43,19 +43,17 @@ def sweep(
     HocketError
         When there is nothing to run, and as :func:`hocket.cluster.simulator.simulate.simulate` raises it.
     """
-    for placement in placements:
-        placement_of(placement)  # an unknown name is refused before any process starts
-    for policy in policies:
-        policy_of(policy)
-    settings = [(placement, policy) for placement in placements for policy in policies]
+    for each in schedulings:
+        each.check()  # an unknown name is refused before any process starts
+    settings = [(each.placement, each.policy) for each in schedulings]
     if not job_sets or not settings:
         raise HocketError("a sweep needs at least one job set, one placement and one policy")
     if len(set(settings)) < len(settings):
         raise HocketError("a placement or policy is named twice; name each once")
     began = time.perf_counter()
     tasks = [
-        (jobs, cluster, placement, policy, seed, chunk_bytes)
-        for placement, policy in settings
+        (jobs, cluster, dataclasses.replace(scheduling, seed=seed))
+        for scheduling in schedulings
         for jobs, seed in job_sets
     ]
     runs = (on_ray if engine == "ray" else on_processes)(_run, tasks, progress)
@@ -67,7 +65,7 @@ def sweep(
     return Sweep(
         servers=cluster.num_servers,
         gpus_per_server=cluster.gpus_per_server,
-        setting=setting_of(cluster, float(chunk_bytes)),
+        setting=setting_of(cluster, schedulings[0]),
         overlapping=sum(bool(job.batches) for jobs, _ in job_sets for job in jobs.jobs),
         job_sets=count,
         rows=rows,
@@ -76,9 +74,9 @@ def sweep(
     )
 
 
-def _run(
-    jobs: JobSet, cluster: Cluster, placement: str, policy: str, seed: int, chunk_bytes: float
-) -> SweepRun:
-    run = simulate(jobs, cluster, placement=placement, policy=policy, seed=seed, chunk_bytes=chunk_bytes)
+def _run(jobs: JobSet, cluster: Cluster, scheduling: Scheduling) -> SweepRun:
+    run = simulate(jobs, cluster, scheduling)
     figures = msgspec.structs.asdict(figures_of(run))
-    return SweepRun(**figures, job_set=jobs.source, seed=seed, events=run.events, wall_s=run.wall_s)
+    return SweepRun(
+        **figures, job_set=jobs.source, seed=scheduling.seed, events=run.events, wall_s=run.wall_s
+    )

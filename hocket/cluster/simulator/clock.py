@@ -164,7 +164,7 @@ def run(state, rules, clock, log, most_instants):
                 stop_transfer(network, rules, j, now)
         memory_freed = counts[0].over > 0
         if memory_freed:
-            finish_jobs(state, now)
+            finish_jobs(state, rules, now)
 
         # Jobs arrive, and are placed.
         while arrived < num_jobs and jobs[arrivals[arrived]].arrival == now:

@@ -10,20 +10,17 @@ import numpy as np
 import numpy.typing as npt
 
 from hocket.cluster.cluster import Cluster
-from hocket.cluster.engine.placement.named_placements import placement_of
-from hocket.cluster.engine.policies.named_policies import policy_of
 from hocket.cluster.engine.records import NONE, Ints, Records, Rules
+from hocket.cluster.engine.scheduling import Scheduling
 from hocket.cluster.engine.state import EngineState, make_state
 from hocket.cluster.jobs import JobSet
 from hocket.cluster.simulator import clock as clocks
 from hocket.cluster.simulator.cluster_timeline import timeline_of
 from hocket.cluster.simulator.simulation_log import SimulationLog
-from hocket.errors import HocketError
 from hocket.graph import Timeline
 
 Floats = npt.NDArray[np.float64]
 
-CHUNK_BYTES = 4e6
 MOST_SPANS = 100_000
 # Between two calls of the kernel signals are served.
 _INSTANTS_A_CALL = 200_000
@@ -57,11 +54,10 @@ class ClusterRun:
     events, wall_s : what the simulation looked at, and took, compiling left out.
     levels : (n, 2) if recorded: from when on the busiest server has carried how many transfers.
     timeline : if recorded.
-    chunk_bytes : where "psrsf" and "srpt" could preempt a transfer.
+    scheduling : what decided.
     """
 
-    placement: str
-    policy: str
+    scheduling: Scheduling
     arrival_s: Floats
     start_s: Floats
     finish_s: Floats
@@ -78,38 +74,23 @@ class ClusterRun:
     wall_s: float
     levels: Floats | None = None
     timeline: Timeline | None = None
-    chunk_bytes: float = CHUNK_BYTES
 
 
 def simulate(
     jobs: JobSet,
     cluster: Cluster,
-    *,
-    placement: str,
-    policy: str,
-    seed: int = 0,
-    chunk_bytes: float = CHUNK_BYTES,
+    scheduling: Scheduling,
     record: TimelineWindow | None = None,
 ) -> ClusterRun:
-    """Run ``jobs`` on ``cluster``.
-
-    seed: what placement "rand" draws with; chunk_bytes: where "psrsf" and "srpt" may preempt a transfer;
-    record: also write down ``levels``, and this part of the run as ``timeline``.
+    """Run ``jobs`` on ``cluster``; record: also write down ``levels``, and this part as ``timeline``.
 
     Raises
     ------
-    UnknownNameError
-        When there is no such placement or policy.
-    HocketError
-        When a job can never be placed, or an option is out of range.
+    UnknownNameError, HocketError
+        As :func:`hocket.cluster.engine.state.make_state` raises them.
     """
     began = time.perf_counter()
-    chosen_placement, chosen_policy = placement_of(placement), policy_of(policy)
-    if isinstance(chunk_bytes, bool) or not 1.0 <= chunk_bytes <= 2.0**53:
-        raise HocketError(f"chunk {chunk_bytes!r} bytes is not between 1 and 2^53; give e.g. 4e6")
-    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**63:
-        raise HocketError(f"seed {seed!r} is not a whole number from 0 to 2^63 - 1")
-    state, rules, tick_s = make_state(jobs, cluster, chosen_policy, chosen_placement, seed, chunk_bytes)
+    state, rules, tick_s = make_state(jobs, cluster, scheduling)
     clock = clocks.make_clock(state)
     log = _make_log(record, tick_s, len(state.jobs))
     prepared = time.perf_counter()
@@ -122,12 +103,10 @@ def simulate(
         np.array([job.arrival_s for job in jobs.jobs]),
         cluster,
         tick_s,
-        placement=placement,
-        policy=policy,
+        scheduling=scheduling,
         events=int(clock.hands[0]["events"]),
         levels=levels * (tick_s, 1.0) if log.enabled else None,
         timeline=timeline_of(jobs, cluster, spans, tick_s) if log.enabled else None,
-        chunk_bytes=float(chunk_bytes),
         began=began,
     )
 

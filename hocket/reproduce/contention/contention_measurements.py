@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 
 from hocket.cluster.cluster import Cluster
+from hocket.cluster.engine.scheduling import Scheduling
 from hocket.cluster.results.paired import PairedRow, SweepRow, SweepRun, paired_rows, sweep_row
 from hocket.cluster.results.run_statistics import figures_of
 from hocket.cluster.simulator.simulate import simulate
@@ -98,7 +99,7 @@ def run_of(placement: str, policy: str, seed: int, num_jobs: int = NUM_JOBS) -> 
     """The paper's kind of job set, drawn with ``seed``, on its cluster."""
     jobs = paper_workload(seed=seed, num_jobs=num_jobs)
     cluster = Cluster(num_servers=SERVERS, gpus_per_server=GPUS_PER_SERVER)
-    run = simulate(jobs, cluster, placement=placement, policy=policy, seed=seed)
+    run = simulate(jobs, cluster, Scheduling(placement=placement, policy=policy, seed=seed))
     busy_s = np.zeros((SERVERS, GPUS_PER_SERVER))
     for gpus, computing_s in zip(run.gpus, run.computing_s.tolist(), strict=True):
         for server, gpu in gpus:

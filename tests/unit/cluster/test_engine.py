@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hocket.cluster.cluster import Cluster
+from hocket.cluster.engine.scheduling import Scheduling
 from hocket.cluster.jobs import Job, JobSet
 from hocket.cluster.simulator.simulate import ClusterRun, TimelineWindow, simulate
 from hocket.errors import HocketError, UnknownNameError
@@ -49,7 +50,10 @@ def run(
         contention_per_byte_s=0.5 * B,
     )
     return simulate(
-        JobSet(jobs=jobs), cluster, placement="ff", policy=policy, record=TimelineWindow() if record else None
+        JobSet(jobs=jobs),
+        cluster,
+        Scheduling(placement="ff", policy=policy),
+        record=TimelineWindow() if record else None,
     )
 
 
@@ -200,8 +204,7 @@ def test_record_writes_lanes_levels_and_stops() -> None:
     short = simulate(
         JobSet(jobs=(job("a", iterations=5),)),
         Cluster(num_servers=1, gpus_per_server=1),
-        placement="ff",
-        policy="fifo",
+        Scheduling(placement="ff", policy="fifo"),
         record=TimelineWindow(from_s=3.5, most_spans=3),
     )
     assert short.timeline is not None
@@ -212,7 +215,7 @@ def test_what_is_not_drawn_is_not_simulated_one_by_one() -> None:
     """Before the recorded time, and when all that a timeline holds is written, iterations pass at once."""
     jobs, cluster = JobSet(jobs=(job("a", iterations=10**5),)), Cluster(num_servers=1, gpus_per_server=1)
     runs = [
-        simulate(jobs, cluster, placement="ff", policy="fifo", record=record)
+        simulate(jobs, cluster, Scheduling(placement="ff", policy="fifo"), record=record)
         for record in (TimelineWindow(most_spans=5), TimelineWindow(from_s=1e6))
     ]
     for found in runs:
@@ -226,8 +229,7 @@ def test_nothing_is_drawn_from_after_the_end() -> None:
     found = simulate(
         JobSet(jobs=(job("a"),)),
         Cluster(num_servers=1, gpus_per_server=1),
-        placement="ff",
-        policy="fifo",
+        Scheduling(placement="ff", policy="fifo"),
         record=TimelineWindow(from_s=1e12),
     )
     assert found.timeline is not None
@@ -252,7 +254,7 @@ def test_what_cannot_be_is_one_line() -> None:
     with pytest.raises(HocketError, match="N is not from 1"):
         run(job("a"), policy="srsf-0")
     with pytest.raises(HocketError, match="chunk 0"):
-        simulate(jobs, cluster, placement="ff", policy="psrsf", chunk_bytes=0.0)
+        simulate(jobs, cluster, Scheduling(placement="ff", policy="psrsf", chunk_bytes=0.0))
     with pytest.raises(HocketError, match=r"Eq\. 5 knows servers alone"):
         Cluster(num_servers=2, gpus_per_server=1, racks=2)
     with pytest.raises(HocketError, match="give fewer iterations"):

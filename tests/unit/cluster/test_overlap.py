@@ -11,8 +11,7 @@ import pytest
 
 from hocket.cluster.cluster import Cluster
 from hocket.cluster.engine.placement.earliest import exposed_ticks
-from hocket.cluster.engine.placement.named_placements import placement_of
-from hocket.cluster.engine.policies.named_policies import policy_of
+from hocket.cluster.engine.scheduling import Scheduling
 from hocket.cluster.engine.state import make_state
 from hocket.cluster.jobs import Batch, Job, JobSet
 from hocket.cluster.jobs_file import read_jobs, write_jobs
@@ -42,7 +41,10 @@ def run(*jobs: Job, policy: str = "srsf-1", record: bool = False, per_server: in
     """On two servers where a GB takes a second."""
     cluster = Cluster(num_servers=2, gpus_per_server=per_server, startup_s=0.0, per_byte_s=1e-9)
     return simulate(
-        JobSet(jobs=jobs), cluster, placement="ff", policy=policy, record=TimelineWindow() if record else None
+        JobSet(jobs=jobs),
+        cluster,
+        Scheduling(placement="ff", policy=policy),
+        record=TimelineWindow() if record else None,
     )
 
 
@@ -105,7 +107,7 @@ def test_earliest_counts_what_sticks_out_of_computing_where_links_are_shared() -
     """0.8 s from 2 s on, beside computing until 3 s: nothing sticks out alone, but where it takes longer."""
     cluster = Cluster(num_servers=2, gpus_per_server=1, startup_s=0.0, per_byte_s=1e-9)
     jobs = JobSet(jobs=(overlapping("a", (0.8, 2.0, 0.0)), overlapping("b", size_bytes=0.8e9)))
-    state, _, tick_s = make_state(jobs, cluster, policy_of("srsf-1"), placement_of("earliest"), 0, 4e6)
+    state, _, tick_s = make_state(jobs, cluster, Scheduling(placement="earliest", policy="srsf-1"))
 
     def exposed_s(j: int, slowdown: float) -> float:
         ticks: float = exposed_ticks(state.jobs, state.segments, state.sites.batch_ticks, j, slowdown)

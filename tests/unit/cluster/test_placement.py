@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hocket.cluster.cluster import Cluster
+from hocket.cluster.engine.scheduling import Scheduling
 from hocket.cluster.jobs import Job, JobSet
 from hocket.cluster.simulator.simulate import ClusterRun, simulate
 from hocket.errors import HocketError, UnknownNameError
@@ -26,7 +27,7 @@ def job(name: str, gpus: int, *, iterations: int = 10, arrival_s: float = 0.0, m
 
 def place(placement: str, *jobs: Job, servers: int = 2, per_server: int = 2, seed: int = 0) -> ClusterRun:
     cluster = Cluster(num_servers=servers, gpus_per_server=per_server)
-    return simulate(JobSet(jobs=jobs), cluster, placement=placement, policy="srsf-1", seed=seed)
+    return simulate(JobSet(jobs=jobs), cluster, Scheduling(placement=placement, policy="srsf-1", seed=seed))
 
 
 def test_first_fit_takes_the_first() -> None:
@@ -73,7 +74,7 @@ def test_earliest_stays_inside_a_server_and_a_rack() -> None:
     # A job of four GPUs takes two servers of one rack.
     cluster = Cluster(num_servers=4, gpus_per_server=2, sharing="max-min", racks=2, oversubscription=8.0)
     jobs = JobSet(jobs=(job("a", 2), job("b", 4, iterations=20)))
-    for_rack = simulate(jobs, cluster, placement="earliest", policy="srsf-1")
+    for_rack = simulate(jobs, cluster, Scheduling(placement="earliest", policy="srsf-1"))
     assert {server for server, _ in for_rack.gpus[1]} in ({0, 1}, {2, 3})
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from hocket.cluster.cluster import Cluster
+from hocket.cluster.engine.scheduling import Scheduling
 from hocket.cluster.jobs import Job, JobSet
 from hocket.cluster.results.run_statistics import ClusterRow, cluster_row, figures_of
 from hocket.cluster.simulator.simulate import ClusterRun
@@ -26,8 +27,7 @@ def some_jobs(count: int) -> JobSet:
 
 def some_run(**changes: Any) -> ClusterRun:
     fields: dict[str, Any] = {
-        "placement": "ff",
-        "policy": "srsf-2",
+        "scheduling": Scheduling(placement="ff", policy="srsf-2", seed=4),
         "arrival_s": np.array([0.0, 10.0, 20.0]),
         "start_s": np.array([0.0, 12.0, 20.0]),
         "finish_s": np.array([30.0, 70.0, 40.0]),
@@ -62,7 +62,7 @@ def test_completion_times_and_what_they_went_to() -> None:
 
 
 def test_a_row_says_what_became_of_each_job() -> None:
-    row = cluster_row(some_run(), some_jobs(3), CLUSTER, seed=4)
+    row = cluster_row(some_run(), some_jobs(3), CLUSTER)
     assert (row.placement, row.policy, row.source, row.seed) == ("ff", "srsf-2", "three.json", 4)
     assert (row.servers, row.gpus_per_server, row.events, row.contention) == (2, 1, 9, None)
     second = row.jobs[1]
@@ -75,7 +75,7 @@ def test_a_row_says_what_became_of_each_job() -> None:
 
 
 def contention(levels: list[tuple[float, float]]) -> tuple[float, list[float], list[int]]:
-    row = cluster_row(some_run(levels=np.array(levels)), some_jobs(3), CLUSTER, seed=0)
+    row = cluster_row(some_run(levels=np.array(levels)), some_jobs(3), CLUSTER)
     assert row.contention is not None
     assert row.contention.begin_s == levels[0][0]
     return row.contention.bin_s, list(row.contention.mean), list(row.contention.most)
@@ -109,5 +109,5 @@ def test_the_mean_of_all_parts_is_that_of_all_the_time() -> None:
 
 
 def test_nothing_recorded_is_no_contention() -> None:
-    row = cluster_row(some_run(levels=np.zeros((0, 2))), some_jobs(3), CLUSTER, seed=0)
+    row = cluster_row(some_run(levels=np.zeros((0, 2))), some_jobs(3), CLUSTER)
     assert row.contention is None

@@ -10,6 +10,7 @@ from fake_runs import fake_row, fake_timeline
 from test_step_page import NASTY, Page
 
 from hocket.cluster.cluster import Cluster
+from hocket.cluster.engine.scheduling import Scheduling
 from hocket.cluster.results.run_statistics import setting_of
 from hocket.errors import FormatError, HocketError
 from hocket.interop import timeline_document
@@ -108,7 +109,7 @@ def test_gpus_are_drawn_with_jobs_that_share_one_in_lanes():
 
 
 def test_a_page_says_what_runs_are_repeated_with():
-    setting = setting_of(Cluster(num_servers=4, gpus_per_server=4), 4e6)
+    setting = setting_of(Cluster(num_servers=4, gpus_per_server=4), Scheduling(placement="ff", policy="fifo"))
     rows = [fake_cluster(policy, setting=setting, overlapping=7, seed=3) for policy in ("psrsf", "srpt")]
     said = page(*rows).text
     assert "16 GB a GPU, chunks of 4 MB, Eq. 5, a 0.000669 s, b 8.53e-10 s/B, eta 2.34e-10 s/B" in said

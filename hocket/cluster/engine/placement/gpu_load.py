@@ -11,21 +11,26 @@ from __future__ import annotations
 import numpy as np
 
 from hocket.cluster.engine.records import NONE
-from hocket.kernel import kernel
+from hocket.kernel import kernel, lean_kernel
+
+
+@lean_kernel
+def load_of(jobs, workers, gpus, g):
+    """Ticks of service left on GPU g; of jobs on several servers with transfers."""
+    load, w = 0, gpus[g].resident
+    while w != NONE:
+        load += jobs[workers[w].job].remaining * jobs[workers[w].job].per_iteration
+        w = workers[w].next
+    return load
 
 
 @kernel
 def add_up_loads(jobs, workers, gpus, gpus_per_server, gpu_load, server_load):
-    """Ticks of service left on each GPU and on all of each server's; of jobs on several with transfers."""
+    """Ticks of service left on each GPU and on all of each server's."""
     for server in range(len(server_load)):
         server_load[server] = 0
         for g in range(server * gpus_per_server, (server + 1) * gpus_per_server):
-            gpu_load[g] = 0
-            w = gpus[g].resident
-            while w != NONE:
-                j = workers[w].job
-                gpu_load[g] += jobs[j].remaining * jobs[j].per_iteration
-                w = workers[w].next
+            gpu_load[g] = load_of(jobs, workers, gpus, g)
             server_load[server] += gpu_load[g]
 
 

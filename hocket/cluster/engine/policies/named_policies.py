@@ -11,11 +11,12 @@ from hocket.cluster.engine.policies.psrsf import PSRSF
 from hocket.cluster.engine.policies.scheduling_policy import SchedulingPolicy
 from hocket.cluster.engine.policies.srpt import SRPT
 from hocket.cluster.engine.policies.srsf import srsf
+from hocket.cluster.engine.policies.strict_fifo import STRICT_FIFO
 from hocket.cluster.engine.policies.tiresias import TIRESIAS
 from hocket.errors import HocketError, UnknownNameError
 
-POLICY_NAMES = ("srsf-N", "ada-srsf", "kway", "psrsf", "srpt", "fifo", "tiresias")
-_POLICIES = {policy.name: policy for policy in (ADA_SRSF, K_WAY, PSRSF, SRPT, FIFO, TIRESIAS)}
+POLICY_NAMES = ("srsf-N", "ada-srsf", "kway", "psrsf", "srpt", "fifo", "strict-fifo", "tiresias")
+_POLICIES = {policy.name: policy for policy in (ADA_SRSF, K_WAY, PSRSF, SRPT, FIFO, STRICT_FIFO, TIRESIAS)}
 _MOST = 1_000_000
 
 

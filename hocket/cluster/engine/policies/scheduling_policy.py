@@ -22,12 +22,14 @@ class SchedulingPolicy:
     name : as users write it.
     order, admission : one of the constants above.
     limit : how many transfers a server carries at most.
+    passes_over : whether jobs that fit are placed before one ahead of them that does not.
     """
 
     name: str
     order: int = SERVICE_LEFT
     admission: int = FEWER_THAN
     limit: int = 1
+    passes_over: bool = True
 
     @property
     def preemptive(self) -> bool:

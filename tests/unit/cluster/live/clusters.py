@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from hocket.cluster.cluster import Cluster
+from hocket.cluster.engine.scheduling import Scheduling
 from hocket.cluster.live.database import Record
 from hocket.cluster.live.driver import warm
 from hocket.cluster.live.manager import Manager
@@ -19,7 +20,6 @@ from hocket.cluster.live.manager_address import Contact, ask_manager
 from hocket.cluster.live.manager_messages import AskStatus, FromClient, ManagerAnswer, Status
 from hocket.cluster.live.nodes import LocalNode, Node, local_nodes
 from hocket.cluster.live.runnable_jobs import LiveJob, attempt_token
-from hocket.cluster.live.scheduling import Scheduling
 from hocket.launch.control import Connection, Guest, connect
 from hocket.launch.credentials import Credentials
 from tests.tokens import CREDENTIALS, FINGERPRINT, SECRET, TOKEN

@@ -14,9 +14,9 @@ import hocket.cluster.live.driver as live
 import hocket.cluster.live.engine_decisions as decisions
 import hocket.cluster.simulator.clock as clock
 from hocket.cluster.cluster import Cluster
+from hocket.cluster.engine.scheduling import Scheduling
 from hocket.cluster.jobs import Job, JobSet
 from hocket.cluster.live.driver import Driver
-from hocket.cluster.live.scheduling import Scheduling
 from hocket.cluster.simulator.simulate import simulate
 
 CLUSTER = Cluster(
@@ -181,7 +181,9 @@ def test_exact_ranks_end_when_the_simulator_says(policy: str, startup_s: float) 
     ]
     world = World(jobs, policy)
     finish_s = world.run()
-    predicted = simulate(JobSet(jobs=tuple(jobs)), CLUSTER, placement="ls", policy=policy, chunk_bytes=CHUNK)
+    predicted = simulate(
+        JobSet(jobs=tuple(jobs)), CLUSTER, Scheduling(placement="ls", policy=policy, chunk_bytes=CHUNK)
+    )
     assert [finish_s[each.id] for each in jobs] == pytest.approx(predicted.finish_s.tolist(), rel=2e-3)
     for each, gpus in zip(jobs, predicted.gpus, strict=True):
         assert [divmod(g, CLUSTER.gpus_per_server) for g in world.gpus[each.id]] == list(gpus)
@@ -356,7 +358,9 @@ def test_iterations_that_are_passed_at_once_count_as_those_passed_one_by_one(
 
 def test_rand_draws_as_in_the_simulator_whoever_has_come_and_gone() -> None:
     jobs = [job(f"j{k}", 2, 100.0 * k, memory_bytes=6.0) for k in range(6)]
-    predicted = simulate(JobSet(jobs=tuple(jobs)), CLUSTER, placement="rand", policy="srsf-1", seed=3)
+    predicted = simulate(
+        JobSet(jobs=tuple(jobs)), CLUSTER, Scheduling(placement="rand", policy="srsf-1", seed=3)
+    )
     driver = Driver(CLUSTER, Scheduling(placement="rand", policy="srsf-1", seed=3))
     for place, each in enumerate(jobs):
         driver.add([each], [0], [False], [place])

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from hocket.cluster.cluster import Cluster
+from hocket.cluster.engine.scheduling import Scheduling
 from hocket.cluster.live.manager import Manager
 from hocket.cluster.live.ray_nodes import RayNode, ray_nodes
-from hocket.cluster.live.scheduling import Scheduling
 from hocket.executors import ray_cluster
 from tests.tokens import CREDENTIALS, TOKEN
 from tests.unit.cluster.live.clusters import Running, live_job
