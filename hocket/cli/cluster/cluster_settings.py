@@ -21,6 +21,9 @@ _OPTIONS = (
     "gpus_per_server",
     "memory",
     "sharing",
+    "starvation",
+    "exclusive",
+    "jobs_per_gpu",
 )
 
 
@@ -30,7 +33,9 @@ def cluster_settings(context: typer.Context, cluster: Cluster) -> list[AnswerSet
     values = {name: given.get(name) for name in _OPTIONS}
     if "gpus_per_server" in given:
         values["gpus_per_server"] = cluster.gpus_per_server
-    settings = [option_setting(context, name, value) for name, value in values.items() if value is not None]
+    settings = [
+        option_setting(context, name, value) for name, value in values.items() if value not in (None, False)
+    ]
     if cluster.racks > 1:
         settings.append(option_setting(context, "racks", cluster.racks))
     path = given.get("network_file")

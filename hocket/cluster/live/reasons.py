@@ -6,11 +6,11 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from hocket.cluster.engine.records import COMPUTING, READY, SUBMITTED, TRANSFERRING, Ints
+from hocket.cluster.engine.records import COMPUTING, NEVER, READY, SUBMITTED, TRANSFERRING, Ints
 from hocket.cluster.live.context import ManagerContext, RunningAttempt
 from hocket.cluster.live.database import Record
 from hocket.cluster.live.devices import shared_out
-from hocket.cluster.live.engine_rows import EXCLUDED, JobProgress
+from hocket.cluster.live.engine_rows import EXCLUDED, TICK_S, JobProgress
 from hocket.text import counted, duration_text, listed, scaled_text
 
 _MOST_NAMED = 3
@@ -72,7 +72,18 @@ class Reasons:
                 return "is tried again in a moment"
             return f"arrives in {duration_text(max(0.0, record.arrival_s - self._now_s))}"
         need = int(self._context.driver.state.sites.class_memory[row["memory_class"]])
-        return self._lack(record.job.gpus, need) + self._behind(progress.row)
+        line = self._lack(record.job.gpus, need)
+        if int((self._free >= need).sum()) >= record.job.gpus:
+            line += self._kept_free()
+        return line + self._behind(progress.row)
+
+    def _kept_free(self) -> str:
+        """The reason for which a job that would fit is not placed."""
+        rules = self._context.driver.rules
+        if rules.starvation == NEVER:
+            return ""
+        since = duration_text(rules.starvation * TICK_S)
+        return f", held for jobs that have queued for {since} or longer"
 
     def _lack(self, wanted: int, need: int) -> str:
         """The room that a job of so many GPUs with so much memory waits for."""

@@ -69,6 +69,17 @@ def test_simulate_prints_one_document_with_the_documented_keys(jobs: str) -> Non
     assert pair["start_s"] == 6.0
 
 
+def test_starvation_and_exclusive_gpus_are_in_the_setting(jobs: str) -> None:
+    row = json.loads(simulate(jobs, "--starvation", "10m", "--exclusive", "--json").out)
+    assert (row["setting"]["starvation_s"], row["setting"]["jobs_per_gpu"]) == (600.0, 1)
+    assert row["jobs"][1]["start_s"] >= row["jobs"][0]["finish_s"], "they share no GPU"
+    plain = json.loads(simulate(jobs, "--json").out)
+    assert (plain["setting"]["starvation_s"], plain["setting"]["jobs_per_gpu"]) == (None, None)
+    assert "--starvation '10' is not a time" in refused(simulate(jobs, "--starvation", "10"))
+    assert "give one of them" in refused(simulate(jobs, "--exclusive", "--jobs-per-gpu", "2"))
+    assert "0 jobs on a GPU" in refused(simulate(jobs, "--jobs-per-gpu", "0"))
+
+
 def test_people_get_a_table(jobs: str) -> None:
     ran = simulate(jobs)
     assert ran.status == 0

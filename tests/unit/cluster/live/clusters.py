@@ -138,6 +138,7 @@ def running(
     memory: float = 10.0,
     chunk_bytes: float = 5e4,
     lost_after_s: float = 60.0,
+    starvation_s: float | None = None,
     nodes: Sequence[Node] | None = None,
     credentials: Credentials = CREDENTIALS,
 ) -> Iterator[Running]:
@@ -150,7 +151,7 @@ def running(
         folder,
         cluster,
         nodes,
-        Scheduling(placement="ls", policy=policy, chunk_bytes=chunk_bytes),
+        Scheduling(placement="ls", policy=policy, chunk_bytes=chunk_bytes, starvation_s=starvation_s),
         credentials=credentials,
         restarts=restarts,
         lost_after_s=lost_after_s,

@@ -37,8 +37,11 @@ def job(name: str, gpus: int = 1, arrival_s: float = 0.0, **changes: Any) -> Job
 class World:
     """Ranks that compute for exactly as long as their jobs say, and links that follow Eq. 5 exactly."""
 
-    def __init__(self, jobs: list[Job], policy: str, placement: str = "ls") -> None:
-        self.driver = Driver(CLUSTER, Scheduling(placement=placement, policy=policy, chunk_bytes=CHUNK))
+    def __init__(self, jobs: list[Job], policy: str, starvation_s: float | None = None) -> None:
+        scheduling = Scheduling(
+            placement="ls", policy=policy, chunk_bytes=CHUNK, starvation_s=starvation_s, jobs_per_gpu=2
+        )
+        self.driver = Driver(CLUSTER, scheduling)
         self.jobs = {each.id: each for each in jobs}
         self.driver.add(jobs, [0] * len(jobs), [False] * len(jobs), range(len(jobs)))
         self.due: list[tuple[float, int, Any]] = []
@@ -184,6 +187,23 @@ def test_exact_ranks_end_when_the_simulator_says(policy: str, startup_s: float) 
     predicted = simulate(
         JobSet(jobs=tuple(jobs)), CLUSTER, Scheduling(placement="ls", policy=policy, chunk_bytes=CHUNK)
     )
+    assert [finish_s[each.id] for each in jobs] == pytest.approx(predicted.finish_s.tolist(), rel=2e-3)
+    for each, gpus in zip(jobs, predicted.gpus, strict=True):
+        assert [divmod(g, CLUSTER.gpus_per_server) for g in world.gpus[each.id]] == list(gpus)
+
+
+@pytest.mark.parametrize("policy", ["srsf-1", "strict-fifo"])
+def test_jobs_that_have_queued_for_long_hold_gpus_as_in_the_simulator(policy: str) -> None:
+    small = [
+        job(f"small{k}", 1 + k % 2, 1.0 + 1.3 * k, memory_bytes=6.0, iterations=2 + k % 3) for k in range(20)
+    ]
+    jobs = [job("first", 4, memory_bytes=6.0), job("wide", 6, 0.5, memory_bytes=6.0), *small]
+    scheduling = Scheduling(
+        placement="ls", policy=policy, chunk_bytes=CHUNK, starvation_s=3.0, jobs_per_gpu=2
+    )
+    world = World(jobs, policy, starvation_s=3.0)
+    finish_s = world.run()
+    predicted = simulate(JobSet(jobs=tuple(jobs)), CLUSTER, scheduling)
     assert [finish_s[each.id] for each in jobs] == pytest.approx(predicted.finish_s.tolist(), rel=2e-3)
     for each, gpus in zip(jobs, predicted.gpus, strict=True):
         assert [divmod(g, CLUSTER.gpus_per_server) for g in world.gpus[each.id]] == list(gpus)

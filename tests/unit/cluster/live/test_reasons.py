@@ -45,6 +45,19 @@ def serving(folder: Path, *jobs, **settings) -> Iterator[Running]:
         yield cluster
 
 
+def test_a_job_that_fits_on_gpus_that_another_holds(tmp_path: Path) -> None:
+    jobs = [live_job(n, k, command=WAITS, memory_bytes=10.0) for n, k in (("first", 3), ("wide", 4))]
+    with serving(tmp_path, *jobs, starvation_s=0.0) as cluster:
+        cluster.until(lambda s: s.jobs[0].state == "running")
+        cluster.ask(Submit((live_job("small", 1, command=WAITS, iterations=10**9, memory_bytes=10.0),)))
+        line = until_why(cluster, "small", "waits for")
+        assert re.fullmatch(
+            r"small: waits for 1 GPU; 1 is free on node[01]; first has the others, "
+            r"held for jobs that have queued for [^;]* or longer(; behind wide)?",
+            line,
+        )
+
+
 def test_a_job_that_waits_for_gpus(tmp_path: Path) -> None:
     first = live_job("first", 3, command=WAITS, memory_bytes=10.0)
     wide, small = (live_job(n, k, command=WAITS, memory_bytes=10.0) for n, k in (("wide", 4), ("small", 2)))
