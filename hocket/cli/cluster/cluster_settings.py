@@ -34,7 +34,9 @@ def cluster_settings(context: typer.Context, cluster: Cluster) -> list[AnswerSet
     if "gpus_per_server" in given:
         values["gpus_per_server"] = cluster.gpus_per_server
     settings = [
-        option_setting(context, name, value) for name, value in values.items() if value not in (None, False)
+        option_setting(context, name, value, name if value is True else None)
+        for name, value in values.items()
+        if value not in (None, False)
     ]
     if cluster.racks > 1:
         settings.append(option_setting(context, "racks", cluster.racks))

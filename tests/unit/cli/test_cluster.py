@@ -73,6 +73,8 @@ def test_starvation_and_exclusive_gpus_are_in_the_setting(jobs: str) -> None:
     row = json.loads(simulate(jobs, "--starvation", "10m", "--exclusive", "--json").out)
     assert (row["setting"]["starvation_s"], row["setting"]["jobs_per_gpu"]) == (600.0, 1)
     assert row["jobs"][1]["start_s"] >= row["jobs"][0]["finish_s"], "they share no GPU"
+    told = simulate(jobs, "--starvation", "10m", "--exclusive").out
+    assert "starvation 10m (given), exclusive (given)" in " ".join(told.split())
     plain = json.loads(simulate(jobs, "--json").out)
     assert (plain["setting"]["starvation_s"], plain["setting"]["jobs_per_gpu"]) == (None, None)
     assert "--starvation '10' is not a time" in refused(simulate(jobs, "--starvation", "10"))
