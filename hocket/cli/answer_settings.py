@@ -142,7 +142,7 @@ def assumptions(graph: StepGraph, settings: Sequence[AnswerSetting]) -> str:
 
     step = f"{_named(graph)}, batches of {graph.batch_size}{_kind_of_examples(graph)} a worker"
     if waits_for_all_gradients(graph):
-        step += ", updates wait for all gradients, as clipping by norm does"
+        step += ", updates wait for all gradients, as clipping by norm or an update of all at once does"
     elif graph.produced.any() and not any(setting.key == "clip" and setting.value for setting in settings):
         step += ", gradients not clipped"
     return "; ".join([step, *said])

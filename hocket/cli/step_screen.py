@@ -79,7 +79,8 @@ def train_command(context: typer.Context, graph: StepGraph, plan: Plan, network:
     if plan.architecture == "fsdp":
         each = 1 if network.nodes is None else network.nodes.gpus
         run = f"torchrun --nnodes {-(-network.num_workers // each)} --nproc-per-node {each} train.py"
-        return f'{run}  # your script, which calls hocket.shard(..., plan="{path}")'
+        untried = "" if _trains_on(graph) else "; no GPU has run it"
+        return f'{run}  # your script, which calls hocket.shard(..., plan="{path}"){untried}'
     if not _trains_on(graph) or graph.caveat:
         return ""
     options: dict[str, Any] = {"plan": path, "network": context.params.get("network_file")}
@@ -127,7 +128,6 @@ def clipping_answer(
     if not context.params["clip"]:
         return []
     from hocket.graph.clipped_step import clipped
-    from hocket.planner import policies_of
     from hocket.report.verdicts import clipping_verdict
     from hocket.tuner.unclipped import best_unclipped
 
@@ -135,8 +135,8 @@ def clipping_answer(
     if clipped(graph) is not graph:
         with progress("simulating without clipping"):
             iterations, seed = context.params.get("iterations", 20), context.params["seed"]
-            names = policies_of("allreduce")
-            unclipped = best_unclipped(graph, network, names, iterations=iterations, seed=seed)
+            kind: Architecture = "fsdp" if rows[0].architecture == "fsdp" else "allreduce"
+            unclipped = best_unclipped(graph, network, kind, iterations=iterations, seed=seed)
     return [capitalized(clipping_verdict(rows, unclipped))]
 
 

@@ -39,7 +39,8 @@ def clipping_verdict(rows: Sequence[ResultRow], unclipped: ResultRow | None) -> 
     theirs = f"clipped under {usual.policy} {_step(usual, unclipped)}" if usual is not None else ""
     if unclipped is None:
         return f"a step {theirs}; how long it takes unclipped the profile does not say: it clips itself"
-    return f"unclipped a step takes {_step(unclipped, usual)} ({unclipped.title}, whole reductions), {theirs}"
+    how = unclipped.title if unclipped.architecture == "fsdp" else f"{unclipped.title}, whole reductions"
+    return f"unclipped a step takes {_step(unclipped, usual)} ({how}), {theirs}"
 
 
 def halves_verdict(rows: Sequence[ResultRow], plans: Mapping[str, Plan]) -> str:

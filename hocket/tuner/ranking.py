@@ -17,7 +17,7 @@ from hocket.graph.plan import ARCHITECTURE_NAMES, has_halves
 from hocket.graph.result import WAITING, is_level
 from hocket.network import Network
 from hocket.notebook import ObjectSummary, Summarized, data_frame
-from hocket.planner import Architecture, Barrier, policies_of
+from hocket.planner import Architecture, Barrier
 from hocket.planner import plan as plan_by_policy
 from hocket.planner.named_planners import BEST_BUCKETS, POLICIES, USUAL
 from hocket.planner.sharded.block_chain import is_chain
@@ -316,7 +316,7 @@ def tune(
         alike_s=alike_s,
         unclipped=None
         if measured is graph
-        else best_unclipped(measured, network, policies_of(architecture), iterations=iterations, seed=seed),
+        else best_unclipped(measured, network, architecture, iterations=iterations, seed=seed),
         frontier=frontier,
         evaluations=planned["search"].evaluations,
         wall_s=time.perf_counter() - began,

@@ -52,6 +52,20 @@ def test_plans_without_halves_are_ranked_as_clipped_steps_beside_those_with_some
     assert ", with whole ones alone " in said
 
 
+@pytest.mark.parametrize(
+    "command", [["plan", "--policy", "fsdp", "-o", "p.json"], ["simulate"], ["tune", "--budget", "1s"]]
+)
+def test_a_clipped_step_that_is_fully_sharded_stands_beside_the_same_unclipped(
+    command: list[str], in_tmp: Path
+) -> None:
+    sharded = ["--architecture", "fsdp"]
+    name, *more = command
+    plain = json.loads(hocket("simulate", BRANCHES, *NETWORK, *sharded, "--json").out)["iteration_s"]
+    ran = hocket(name, BRANCHES, *NETWORK, *sharded, "--clip", *more)
+    assert ran.status == 0, ran.err
+    assert f"\nUnclipped a step takes {plain:.3g} s (fsdp), clipped under fsdp " in ran.out
+
+
 def test_training_takes_a_plan_with_halves(in_tmp: Path) -> None:
     planned = hocket("plan", BRANCHES, *NETWORK, "--clip", "--policy", "caramel", "-o", "plan.json")
     assert planned.status == 0, planned.err
