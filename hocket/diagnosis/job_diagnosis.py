@@ -154,11 +154,10 @@ def diagnose(
     misses = check is not None and not check.agrees
     if misses and recorded is not None and network.num_workers != recorded.workers:
         return found
-    architecture = "fsdp" if job.units else None
     tuning = tune(
         graph,
         network,
-        architecture=architecture,
+        architecture="fsdp" if job.units else None,
         iterations=_ITERATIONS,
         budget_s=budget_s,
         progress=told,

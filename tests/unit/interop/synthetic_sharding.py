@@ -49,8 +49,6 @@ class ShardedJob:
     scattered_as: str = "Float"
     update_us: float = 120.0
     copy_us: float = 4.0
-    late_us: float = 0.0
-    """By how much each rank but the first ends its forward pass later."""
     shapes: bool = True
 
     def padded(self, unit: Unit) -> int:
@@ -68,8 +66,6 @@ class ShardedJob:
                 rank.plan(step)
             self._exchange(ranks)
             ends.append(max(rank.finish() for rank in ranks))
-            for rank in ranks:
-                rank.computed = ends[-1] if len(ranks) == 1 else rank.computed
         return [rank.trace for rank in ranks], (ends[-1] - ends[0]) / (self.steps - 1)
 
     def _exchange(self, ranks: list[_Rank]) -> None:
@@ -112,6 +108,13 @@ class _Rank:
     gathered: dict[str, float] = field(default_factory=dict)
     copies: list[float] = field(default_factory=list)
     scattered: float = 0.0
+    allowed: float = 0.0
+    pending: set[str] = field(default_factory=set)
+    full: set[str] = field(default_factory=set)
+    numbers_of: dict[tuple[str, int], int] = field(default_factory=dict)
+    sequence: int = 0
+    step: int = 0
+    begin: float = 0.0
     done: bool = False
 
     def plan(self, step: int) -> None:
@@ -133,7 +136,6 @@ class _Rank:
                 self.full.discard(unit.name)
         self._layers(root, 1, len(root.shapes))
         self._mark("post_forward", root, MAIN)
-        self.numbers = self.sequence
         self._backward(root, blocks)
         self.host += 5
         self.done = not self.tasks
@@ -189,10 +191,6 @@ class _Rank:
         self._gather(unit, thread)
         self._close(f"FSDP::{which}_prefetch for {unit.name}", begun, thread)
 
-    @property
-    def pending(self) -> set[str]:
-        return self.__dict__.setdefault("_pending", set())
-
     def _gather(self, unit: Unit, thread: int) -> None:
         if unit.name in self.full or unit.name in self.pending:
             return
@@ -215,9 +213,9 @@ class _Rank:
 
     def _layers(self, unit: Unit, first: int, last: int) -> None:
         for i in range(first, last):
-            dims = {"Input Dims": [[32, 64]], "Input type": ["float"]} if self.job.shapes else {}
-            args = {"Sequence number": self.sequence, **dims}
-            self.numbers_of = {**self.__dict__.get("numbers_of", {}), (unit.name, i): self.sequence}
+            dims: dict[str, Any] = {"Input Dims": [[32, 64]], "Input type": ["float"]}
+            args = {"Sequence number": self.sequence, **(dims if self.job.shapes else {})}
+            self.numbers_of[unit.name, i] = self.sequence
             self.trace.host("aten::linear", self.host, self.host + 4, **args)
             self._task("compute", unit, unit.forward_us / len(unit.shapes), MAIN)
             self.host += 2
@@ -225,14 +223,16 @@ class _Rank:
 
     def _gradients(self, unit: Unit, layers: Sequence[int]) -> None:
         for i in reversed(layers):
-            number = {"Sequence number": self.numbers_of[unit.name, i]}
+            number: dict[str, Any] = {"Sequence number": self.numbers_of[unit.name, i]}
             self.trace.host(NODE + "AddmmBackward0", self.host, self.host + 4, ENGINE, **number)
             self._task("compute", unit, unit.backward_us / len(unit.shapes), ENGINE)
             self.host += 2
             dtype = {"Float": "float", "BFloat16": "c10::BFloat16"}[self.job.gathered_as]
-            dims = {"Input Dims": [list(unit.shapes[i])], "Input type": [dtype]} if self.job.shapes else {}
+            dims: dict[str, Any] = {"Input Dims": [list(unit.shapes[i])], "Input type": [dtype]}
             self.trace.host(NODE + ACCUMULATE, self.host, self.host + 3, ENGINE)
-            self.trace.host(ACCUMULATE, self.host + 0.5, self.host + 1, ENGINE, **dims)
+            self.trace.host(
+                ACCUMULATE, self.host + 0.5, self.host + 1, ENGINE, **(dims if self.job.shapes else {})
+            )
             self.host += 4
 
     def run_until_collective(self) -> None:
