@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from hocket.diagnosis import Diagnosis
+from hocket.planner.named_planners import USUAL
 from hocket.report.alternatives import sentences_text
 from hocket.report.diagnosis_table import (
     collective_columns,
@@ -96,7 +97,8 @@ def _tiles(diagnosis: Diagnosis) -> list[Tile]:
     if gain is not None and tuning is not None:
         best = tuning.best
         bound = f"{duration_text(best.iteration_s)} a step; bound {duration_text(best.bound_s)}"
-        tiles.append(Tile(f"Best plan: {best.policy}", f"{gain:.2f}x", f"as fast as ddp: {bound}"))
+        usual = USUAL[best.architecture]
+        tiles.append(Tile(f"Best plan: {best.policy}", f"{gain:.2f}x", f"as fast as {usual}: {bound}"))
     if diagnosis.scaling:
         half, most = diagnosis.half_at, diagnosis.scaling[-1].workers
         figure = f"beyond {most}" if half is None else str(half.workers)

@@ -165,7 +165,7 @@ def _slow_ranks(diagnosis: Diagnosis) -> list[str]:
 
 
 def speed_up(diagnosis: Diagnosis) -> float | None:
-    """The speed of the best plan over that of DDP's; None where nothing is planned."""
+    """The speed of the best plan over that of the usual policy; None where nothing is planned."""
     if diagnosis.tuning is None:
         return None
     usual = usual_row(diagnosis.tuning.ranked)

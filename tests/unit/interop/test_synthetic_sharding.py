@@ -240,6 +240,7 @@ def test_the_commands_take_a_sharded_step(tmp_path: Path) -> None:
     assert "fsdp" in told.out
     assert "links like those between the 2 recorded ranks" in told.out
     assert "all-gathers of parameters" in page.read_text()
+    assert "as fast as fsdp" in page.read_text()
 
 
 def test_a_plan_is_written_of_ranks_alone(tmp_path: Path) -> None:
