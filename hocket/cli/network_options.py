@@ -41,11 +41,7 @@ class LinkOptions:
     latency: Annotated[
         str | None,
         option(
-            "--latency",
-            panel=NETWORK,
-            metavar="TIME",
-            help="Startup of each transfer.",
-            show_default="10us for collectives, else 0s",
+            "--latency", panel=NETWORK, metavar="TIME", help="Startup of each transfer.", show_default="0s"
         ),
     ] = None
 
@@ -54,6 +50,16 @@ class LinkOptions:
 class NetworkOptions(GpuNodeOptions, LinkOptions):
     """Options for a network: nodes of several GPUs, parsing, and how transfers and all-reduces run on it."""
 
+    latency: Annotated[
+        str | None,
+        option(
+            "--latency",
+            panel=NETWORK,
+            metavar="TIME",
+            help="Startup of each transfer.",
+            show_default="0s; between nodes of several GPUs 10us",
+        ),
+    ] = None
     parse_alpha: Annotated[
         str | None,
         option(

@@ -34,9 +34,12 @@ _OF_NETWORK = (
 _BETWEEN_RACKS = AnswerSetting("pattern", "ring", "pattern ring", "between racks")
 
 
-def usual_latency(architecture: str) -> dict[str, str]:
-    """The startup that :func:`described_network` takes where nothing says one: collectives' own, else 0."""
-    return {} if architecture == "ps" else {"latency": f"{USUAL_STARTUP_S:g}s"}
+def usual_latency(context: typer.Context) -> dict[str, str]:
+    """The startup that :func:`described_network` takes where nothing says one.
+
+    Between nodes of several GPUs that of ``rent``, which asks of them alone; else none, so 0.
+    """
+    return {"latency": f"{USUAL_STARTUP_S:g}s"} if context.params.get("gpus_per_node") else {}
 
 
 def described_network(

@@ -243,6 +243,8 @@ class _Planner:
                 self._process = PlanningProcess()
 
     def wait_until_prepared(self, limit_s: float) -> None:
+        if self._process is None or self._process.has_ended:
+            self.prepare()  # as where a kept choice was there, and does not hold
         if self._process is not None:
             self._process.wait_until_loaded(min(limit_s, self.timeout_s / 4))  # others wait for us
             self._process.recede()

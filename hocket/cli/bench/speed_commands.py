@@ -19,7 +19,7 @@ from hocket.cli.name_options import complete_policy, lowercase
 from hocket.cli.network_options import LinkOptions
 from hocket.cli.network_settings import described_network
 from hocket.cli.option_groups import grouped
-from hocket.cli.panels import BENCHMARK, NETWORK, PLANNING, WORKERS, option
+from hocket.cli.panels import BENCHMARK, PLANNING, WORKERS, option
 from hocket.cli.printing import print_json, print_table, progress
 
 Targets = Annotated[
@@ -37,18 +37,6 @@ Cores = Annotated[
         help="To run on; planners and the simulator are one thread each.",
     ),
 ]
-
-
-@dataclass(frozen=True, kw_only=True)
-class BenchLinks(LinkOptions):
-    """Options for a network that plans of every architecture are made for."""
-
-    latency: Annotated[
-        str | None,
-        option(
-            "--latency", panel=NETWORK, metavar="TIME", help="Startup of each transfer.", show_default="0s"
-        ),
-    ] = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +61,7 @@ def plan(
     context: typer.Context,
     targets: Targets,
     machines: BenchWorkers,
-    links: BenchLinks,
+    links: LinkOptions,
     timing: PlanTiming,
     policies: Annotated[
         str | None,
@@ -143,7 +131,7 @@ def sim(
     context: typer.Context,
     targets: Targets,
     machines: SimulatorWorkers,
-    links: BenchLinks,
+    links: LinkOptions,
     timing: SimulatorTiming,
     policy: Annotated[
         str,

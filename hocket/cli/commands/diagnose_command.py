@@ -105,7 +105,7 @@ def _network(
     if not is_described(context) and (recorded is None or recorded.network is None):
         return None, []
     ranks = workers or (options.WORKERS_ASSUMED if recorded is None else recorded.workers)
-    return described_network(context, ranks, 1, graph.device, recorded, **usual_latency("allreduce"))
+    return described_network(context, ranks, 1, graph.device, recorded, **usual_latency(context))
 
 
 def _document(found: Diagnosis) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import typer
 from hocket.cli import options
 from hocket.cli.answer_settings import applying, heading
 from hocket.cli.network_options import LinkOptions
-from hocket.cli.network_settings import described_network, usual_latency
+from hocket.cli.network_settings import described_network
 from hocket.cli.option_groups import grouped
 from hocket.cli.panels import GENERAL, OUTPUT, PLANNING, WORKERS, option
 from hocket.cli.printing import note, progress
@@ -266,7 +266,6 @@ def export_perfetto(
             servers,
             "",
             None,
-            **usual_latency(schedule.architecture),
         )
         notes = [heading(applying(of_network, schedule.architecture))]
         timeline, row = _simulated(graph, schedule, network, 0 if run.seed is None else run.seed)

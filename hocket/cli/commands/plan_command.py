@@ -94,7 +94,7 @@ def plan(
         machines.servers,
         measured.device,
         measured.recorded,
-        **usual_latency(exchange.value),
+        **usual_latency(context),
     )
     if output is not None:
         check_writable(output, *options.inputs(step, net.network_file, net.cluster))

@@ -84,7 +84,7 @@ def predict(
     schedule = _given_plan(graph, planning)
     exchange = architecture_setting(context, planning.policy, schedule)
     network, of_network = described_network(
-        context, 1, 1, graph.device, graph.recorded, **usual_latency(exchange.value)
+        context, 1, 1, graph.device, graph.recorded, **usual_latency(context)
     )
     planning.check_sharded(exchange.value)
     from hocket.graph.plan import ARCHITECTURE_NAMES

@@ -96,7 +96,7 @@ def simulate(
         machines.servers,
         measured.device,
         measured.recorded,
-        **usual_latency(exchange.value),
+        **usual_latency(context),
     )
     graph = clipped_for(measured, exchange.value) if planning.clip else measured
     if schedule is not None:

@@ -116,7 +116,7 @@ def tune(
         machines.servers,
         graph.device,
         graph.recorded,
-        **usual_latency(exchange.value),
+        **usual_latency(context),
     )
     written, report = out.plan_file(step, options.inputs(step, net.network_file, net.cluster)), out.report
     with progress("tuning") as tell:

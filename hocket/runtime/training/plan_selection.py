@@ -53,7 +53,7 @@ class Planner(Protocol):
         """Load meanwhile what planning needs; called on rank 0 alone, like all below."""
 
     def wait_until_prepared(self, limit_s: float) -> None:
-        """Wait until that is loaded, for ``limit_s`` seconds at most; the rest is behind all that trains."""
+        """Load it, if nobody has, and wait ``limit_s`` seconds at most; the rest is behind training."""
 
     def rest(self) -> None:
         """Keep nothing loaded: no plan is wanted soon."""

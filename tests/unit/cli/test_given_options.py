@@ -54,6 +54,7 @@ DECIDING = {
         ("--max-steps 9", "max steps 9", ALL_REDUCE),
         ("--repeats 2", "repeats 2", ALL_REDUCE),
         ("--seed 3", "seed 3", ALL_REDUCE),
+        ("--jitter 0.05", "jitter 0.05", ALL_REDUCE),
         ("--price-per-worker-hour 0.9", "price per worker hour 0.9", ALL_REDUCE),
         ("--price-per-server-hour 0.25", "price per server hour 0.25", ASYNC),
     ],

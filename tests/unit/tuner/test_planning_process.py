@@ -130,6 +130,19 @@ def test_one_that_rests_is_gone() -> None:
     assert planner._process is None
 
 
+def test_one_that_was_not_started_is_loaded_where_it_is_waited_for() -> None:
+    planner = distribute._Planner(AUTO)
+    try:
+        planner.wait_until_prepared(0.0)  # as where a kept choice is found, and does not hold
+        assert planner._process is not None
+        assert not planner._process.has_ended
+    finally:
+        planner.rest()
+    of_a_policy = distribute._Planner("caramel")
+    of_a_policy.wait_until_prepared(0.0)
+    assert of_a_policy._process is None
+
+
 def test_a_planner_that_a_script_has_added_plans_here(monkeypatch: pytest.MonkeyPatch) -> None:
     made = plans_for("caramel", branches(), BRANCHES_NETWORK)[0]
     mine = NamedPlanner(lambda *_: made, "allreduce")
