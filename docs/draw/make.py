@@ -20,6 +20,7 @@ from svg import KIND_COLOURS, SERIES_COLOURS, Bar, Lane, Panel, curves, timeline
 
 from hocket import Network, StepGraph, load_step, predict, simulate
 from hocket.cluster.cluster import Cluster
+from hocket.cluster.engine.scheduling import Scheduling
 from hocket.cluster.jobs import Job, JobSet
 from hocket.cluster.simulator.simulate import TimelineWindow
 from hocket.cluster.simulator.simulate import simulate as simulate_cluster
@@ -174,9 +175,11 @@ def jobs_on(baseline: tuple[str, str], chosen: tuple[str, str]) -> str:
     panels = []
     for placement, policy in (baseline, chosen):
         run = simulate_cluster(
-            JobSet(jobs=jobs), Cluster(num_servers=3, gpus_per_server=2), placement=placement, policy=policy,
-            chunk_bytes=32e6, record=TimelineWindow(),
-        )  # fmt: skip
+            JobSet(jobs=jobs),
+            Cluster(num_servers=3, gpus_per_server=2),
+            Scheduling(placement=placement, policy=policy, chunk_bytes=32e6),
+            TimelineWindow(),
+        )
         assert run.timeline is not None
         mean_s = float((run.finish_s - run.arrival_s).mean())
         lanes = [
