@@ -8,6 +8,7 @@ from hocket.datasheets import DEVICES, Device
 from hocket.graph import MemoryNeed, StepGraph, StepMemory
 from hocket.text import capitalized, scaled_text
 
+_TIGHT = 0.05  # as much as the allocator is assumed to hold beside tensors, which is no more than assumed
 _WORKERS = 8  # of a node: the number that sharding is told for where one device was asked about
 
 
@@ -51,7 +52,9 @@ def memory_verdict(graph: StepGraph, workers: int = 1, sheet: Device | None = No
     copies = " with DDP's buckets" if workers > 1 else ""
     batch = f"a batch of {need.batch_size}{copies}"
     if need.total_bytes <= capacity_bytes:
-        said = f"{batch} fits: {needs}{_largest(largest)}"
+        spare = 1 - need.total_bytes / capacity_bytes
+        tight = f", with {spare:.1%} to spare" if spare < _TIGHT else ""
+        said = f"{batch} fits{tight}: {needs}{_largest(largest)}"
         return MemoryVerdict(said + _masters(memory, workers), need, capacity_bytes, largest)
     said = f"{batch} does not fit: {needs}{_largest(largest)}"
     return MemoryVerdict(said + _sharded(memory, workers, capacity_bytes), need, capacity_bytes, largest)

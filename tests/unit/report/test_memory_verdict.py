@@ -61,6 +61,16 @@ def test_several_workers_have_buckets_and_sharding_is_told_for_as_many():
     assert "sharded over 16" in many.text
 
 
+def test_a_step_that_just_fits_has_its_room_told():
+    room = memory_verdict(step()).capacity_bytes - memory_verdict(step()).need.total_bytes
+    tight = memory_verdict(step(replace(ADAM_7B, optimizer_bytes=27e9 + room / 1.05 - 1e9)))
+    assert tight.fits
+    spare = 1 - tight.need.total_bytes / tight.capacity_bytes
+    assert 0 < spare < 0.05
+    assert tight.text.startswith(f"a batch of 1 fits, with {spare:.1%} to spare: it needs ")
+    assert "to spare" not in memory_verdict(step()).text
+
+
 def test_a_datasheet_of_ones_own_counts():
     sheet = replace(device_named("h100"), name="mine", memory_bytes=200e9, reported_bytes=0.0)
     assert "of the mine's 200 GB" in memory_verdict(step(device="mine"), sheet=sheet).text
