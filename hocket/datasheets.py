@@ -1,8 +1,8 @@
 """Datasheets of processors that a step can be derived for, apart from deriving: nothing here needs torch.
 
 Numbers are of the vendor's datasheet or architecture paper (NVIDIA, AMD): peaks at boost clock and for
-dense matrices; half precision with sums in float32. What a vendor does not state is left out. The memory that
-a program can have is another than the one on the box, and is of torch's messages.
+dense matrices; half precision with sums in float32. Numbers that no vendor states are left out. The memory
+that a program can have is another than the one on the box, and is of torch's messages.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ _SERIES = re.compile(r"^(rtx)-(\d{4})(-ada)?")
 def device_name(name: str) -> str:
     """The name of :data:`DEVICES` that ``name`` means, in any case, its memory or socket named or not.
 
-    What means none of them is returned in lower case.
+    A name that means none of them is returned in lower case.
     """
     lower = name.strip().lower()
     told = [word for word in re.split(r"[\s_-]+", lower) if word not in _UNTOLD and not _SXM.fullmatch(word)]

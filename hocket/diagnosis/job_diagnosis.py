@@ -57,9 +57,9 @@ class Diagnosis:
     graph, notes
         The step, without parameters if nothing can be planned, and what was assumed of it.
     ranks
-        How many trained together; None where no trace says it.
+        The number that trained together; None where no trace says it.
     whole_trace
-        Whether nothing says where a step ends, and all of the trace counts as one.
+        True if nothing says where a step ends, and all of the trace counts as one.
     per_rank, times
         The time of a step of each traced rank, and the mean of all.
     collectives, operations

@@ -1,6 +1,6 @@
 """One rank of an examination: it tells its facts, hears the others', and trains with them for a moment.
 
-Facts travel through torch's store, so that they are known where gloo cannot connect. What goes wrong is told
+Facts travel through torch's store, so that they are known where gloo cannot connect. Failures are told
 there, too: rank 0 has all of it, unless a rank is lost.
 """
 

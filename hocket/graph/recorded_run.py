@@ -40,13 +40,13 @@ class RecordedRun(msgspec.Struct, frozen=True, kw_only=True):
     Attributes
     ----------
     workers
-        How many trained together.
+        The number that trained together.
     step_s, exposed_s
         Seconds from a step to the next, and of these what the device waited for collectives; medians.
     reductions
         The parameters of each all-reduce, in the order of their launch; empty where that is not known.
     network
-        What collectives took, as ``hocket.network/1`` writes it; None where it was not recorded.
+        Times of collectives, as ``hocket.network/1`` writes them; None where it was not recorded.
     sharded
         The units of a job that FSDP2 sharded, a :class:`RecordedUnits`; None for data-parallel training.
 

@@ -67,7 +67,7 @@ class MemoryNeed:
     phase
         The part of the step that the fullest moment is in: "forward", "backward" or "update".
     parameters_bytes, gradients_bytes, optimizer_bytes
-        What this device holds of them at that moment; buffers of modules count as parameters.
+        Bytes of them on this device at that moment; buffers of modules count as parameters.
     activations_bytes
         Tensors for the backward pass, temporary ones of operations, and the batch.
     update_bytes
@@ -132,7 +132,7 @@ class StepMemory(Summarized):
         Parameters that sharding gathers together: the largest block (a numbered module, such as
         ``layers.0``), and those in no block.
     masters_bytes
-        What float32 copies of two-byte parameters, and the optimizer's state in float32, would add.
+        Bytes that float32 copies of two-byte parameters, and the optimizer's state in float32, would add.
     moments
         The moments that may be fullest.
     scales
@@ -186,7 +186,7 @@ class StepMemory(Summarized):
             time). Shared out, parameters
             outside blocks and two blocks are gathered at a time, and their gradients in the backward pass.
         sharding
-            What the workers share out.
+            The tensors that workers share out.
         held
             The bytes that are there for the exchange alone, by phase, in place of what is said above.
 

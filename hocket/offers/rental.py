@@ -138,7 +138,7 @@ class Rental(Summarized, list[RentalRow]):
     Attributes
     ----------
     outcomes
-        What became of each offer.
+        The outcome of each offer.
     job
         The job.
     model

@@ -39,8 +39,8 @@ class Machines(Summarized):
     Raises
     ------
     HocketError
-        When a value is out of its range, or one rack is oversubscribed. What depends on the number of
-        machines is refused by :func:`hocket.predict`.
+        When a value is out of its range, or one rack is oversubscribed. Numbers that depend on how many
+        machines there are, are refused by :func:`hocket.predict`.
 
     Examples
     --------

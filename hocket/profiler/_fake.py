@@ -46,7 +46,7 @@ def _is_short(tensor: Tensor) -> bool:
 def fake(mode: FakeTensorMode | None = None) -> Iterator[None]:
     """Inside, tensors get shapes but no memory: build here what only :func:`derive` is to see.
 
-    What torch's initializers would fill stays as it is: they may look at what they drew. ``mode``: that of
+    Tensors for torch's initializers stay as they are: these may look at what they drew. ``mode``: that of
     tensors which are there already.
     """
     # To convert a module (half, to) torch swaps the values of fake parameters, unless there are weak

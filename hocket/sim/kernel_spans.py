@@ -58,7 +58,7 @@ def timeline_of(
 def _memory(lowered: Lowered, start_s: Floats, end_s: Floats) -> tuple[MemoryPoint, ...]:
     """The memory of the first worker over one step's items, where its changes are known.
 
-    What changes at one moment stays in its order, so that the most of it is seen.
+    Changes at one moment stay in their order, so that the most of it is seen.
     """
     changes = [
         (0.0 if each.node < 0 else float((start_s if each.begins else end_s)[each.node]), each.size_bytes)

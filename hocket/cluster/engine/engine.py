@@ -273,8 +273,8 @@ def first_ready(jobs, workers, gpus, g):
 def start_tasks(jobs, workers, gpus, touched_gpus, started_workers, counts):
     """Let workers in the middle of a task go on, and each touched GPU that is idle take its first ready one.
 
-    Fills ``started_workers``. Who is in the middle of a task and has to wait for a batch leaves its GPU to
-    others.
+    Fills ``started_workers``. A worker in the middle of a task that has to wait for a batch leaves its GPU
+    to others.
     """
     num_started = 0
     for i in range(counts[0].touched):

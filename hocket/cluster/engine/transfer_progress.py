@@ -1,7 +1,7 @@
 """The progress of a transfer: startup, bytes, and the chunks it is cut into.
 
 A transfer is a run of chunks, one after the other, each ``rules.startup`` ticks and then its bytes at
-``per_byte`` ticks each; one that is not preempted is a single chunk. What a job's record says holds for
+``per_byte`` ticks each; one that is not preempted is a single chunk. A job's record holds for
 ``moving_since``; it is brought up to date when the rate changes or the transfer stops, and not otherwise, so
 that a transfer which nothing disturbs ends exactly when it should.
 """

@@ -1,8 +1,8 @@
 """Transfers on links: who may start, who has to stop, and how fast they are.
 
-All of it is local. What decides about a transfer is on its own servers, so only those are looked at again
+All of it is local: a transfer is decided about on its own servers, so only those are looked at again
 on whose links something ended; one that waited and may not start does not become startable otherwise
-(:mod:`hocket.cluster.engine.wait_lists`). Who claims what where transfers are preempted:
+(:mod:`hocket.cluster.engine.wait_lists`). Claims where transfers are preempted:
 :mod:`hocket.cluster.engine.link_reservations`.
 """
 

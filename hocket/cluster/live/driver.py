@@ -1,7 +1,7 @@
 """The engine, driven by what ranks say: the same functions that the simulator's clock calls, in its order.
 
 It does no I/O and knows no clock. Ranks count: a worker has ended so many tasks, two an iteration, a job has
-transferred so many iterations. What the engine believes follows these counts, so a message that was lost, or
+transferred so many iterations. The engine follows these counts, so a message that was lost, or
 a rank that went ahead while nobody answered, is made up for by the next one.
 
 A rank that runs a program of its own corresponds to the engine's tasks as follows: computing ends with the

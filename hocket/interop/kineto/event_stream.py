@@ -1,7 +1,7 @@
 """The events of a Chrome trace, piece by piece: a file is never in memory as a whole.
 
-A trace is an object with a list ``traceEvents``, or that list alone. What begins where an event begins and
-decodes as a list of events up to a ``},`` ends where an event ends, so most of a file is decoded in large
+A trace is an object with a list ``traceEvents``, or that list alone. A text that begins where an event begins
+and decodes as a list of events up to a ``},`` ends where an event ends, so most of a file is decoded in large
 pieces. A piece that does not decode is tried in smaller ones, then mended, then event by event; an event
 that cannot be read is kept as :class:`Unreadable`.
 """

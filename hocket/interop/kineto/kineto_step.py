@@ -3,12 +3,12 @@
 Of one rank's trace, or several ranks' of one job. Operations are GPU operations, in the order in which
 the GPU ran them in one of the steps; of the others the durations count, by the order of their launch. The
 all-reduces of gradients, and the transfers of units that FSDP2 sharded, are taken out, since lowering adds
-them for a network and a plan. What must come
-before what (``inputs``): the operation before on the same stream, what a recorded wait of a stream or of
+them for a network and a plan. The order of
+operations (``inputs``): the operation before on the same stream, what a recorded wait of a stream or of
 the host says, and, for other collectives, what was launched before and after them. With an ExecutionTrace,
 the dataflow of its tensors takes the place of the order on a stream.
 
-**Updates.** What handles one reduced gradient alone (DDP's copies) stays itself. What measures all
+**Updates.** An operation on one reduced gradient alone (DDP's copies) stays itself. One that measures all
 gradients (norms, finiteness) waits for all of them. The time of the other update operations is shared out
 over the parameters by their bytes, because plans update a parameter as soon as its gradient has come.
 

@@ -1,8 +1,8 @@
 """The units of a step that FSDP2 sharded: their parameters, what was gathered ahead, what was kept.
 
 A unit's gradients are those that were completed last before they were scattered: they fill its message,
-where each is padded to a multiple of the ranks in its first extent. What a unit gathers beside these is not
-trained.
+where each is padded to a multiple of the ranks in its first extent. Other parameters that a unit gathers are
+not trained.
 Where shapes are not recorded, or do not fill the messages, each unit is one parameter.
 """
 

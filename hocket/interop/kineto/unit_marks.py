@@ -2,8 +2,8 @@
 
 ``fully_shard`` annotates what it does with the name of the unit's module, and nothing for the root's:
 ``FSDP::all_gather (layers.0)``. Its parameters are gathered in ``all_gather``, copied into place in
-``all_gather_copy_out``, its gradients are scattered in ``post_backward_reduce``. What a prefetch list
-asks for is named, gathered already or not: ``FSDP::forward_prefetch for layers.1``.
+``all_gather_copy_out``, its gradients are scattered in ``post_backward_reduce``. Units that a prefetch
+list asks for are named, gathered already or not: ``FSDP::forward_prefetch for layers.1``.
 """
 
 from __future__ import annotations

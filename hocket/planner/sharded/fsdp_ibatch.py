@@ -1,6 +1,6 @@
 """iBatch's question of FSDP2: which consecutive blocks make a unit, so that a step ends soonest, exactly.
 
-A dynamic program over the last unit. What the forward pass has come to is a few times; what is left of the
+A dynamic program over the last unit. The forward pass so far is a few times; what is left of the
 backward pass, whose units run in reverse, is the longest path from each thing that it waits for to the step's
 end. Units are added in forward order: each adds to the times, and to the front of the paths. Of two rows of
 units with the same last one, a row that is no better in any of these, and in memory, is dropped.

@@ -1,8 +1,8 @@
 """Pieces that units are made of: whole blocks of a model in forward order, and the rest.
 
-A block is a numbered module, such as ``layers.0``. What is in no block is one unit, the root's, as FSDP2 has
-it. A model without blocks is cut at the modules that hold parameters. Modules that are used while others run
-(an embedding that the head uses, too) belong to the rest.
+A block is a numbered module, such as ``layers.0``. Parameters in no block are one unit, the root's, as in
+FSDP2. A model without blocks is cut at the modules that hold parameters. Modules that are used while others
+run (an embedding that the head uses, too) belong to the rest.
 """
 
 from __future__ import annotations

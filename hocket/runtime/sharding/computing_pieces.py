@@ -35,9 +35,9 @@ class ComputingPiece(NamedTuple):
 def pieces_of(step: StepEvents) -> list[ComputingPiece]:
     """The computing of ``step`` in its order, without waits.
 
-    What ends with "leave" is a unit's forward pass, with "computed" its backward pass. What ends as another
-    unit begins is of the one that has that within, if any has. What is behind the backward pass, clipping
-    and the like, is the optimizer's.
+    A piece that ends with "leave" is a unit's forward pass, with "computed" its backward pass. One that ends
+    as another unit begins is of the one that has that within, if any has. Pieces behind the backward pass,
+    clipping and the like, are the optimizer's.
     """
     pieces: list[ComputingPiece] = []
     inside: list[int] = []

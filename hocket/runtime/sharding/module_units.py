@@ -31,8 +31,8 @@ class ModuleUnit:
 def modules_of_units(model: nn.Module, units: Sequence[Collection[str]]) -> list[ModuleUnit]:
     """The modules of each of ``units``, in the order in which they have to be sharded.
 
-    Frozen parameters that no unit names go with the modules that have them. What has no unit of its own at
-    the root is the root's.
+    Frozen parameters that no unit names go with the modules that have them. Those without a unit of their own
+    at the root are the root's.
 
     Raises
     ------

@@ -60,7 +60,7 @@ class GradientHandOut:
     def replace_all(self, bucket: Bucket) -> bool:
         """Have stand-ins for every gradient of ``bucket``, which was sent.
 
-        Whether others have one, too, under another name: it is to get its value there.
+        True if others have one, too, under another name: it is to get its value there.
         """
         aliased = False
         for index, p in enumerate(bucket.parameters if bucket.sparse is None else ()):

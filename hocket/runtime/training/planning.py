@@ -92,7 +92,7 @@ def _begun(begin: Callable[[], Planning]) -> Planning:
 def _train_until_over(planning: Planning | None, control: GlooGroup) -> Generator[None, None, None]:
     """Train until ``planning`` is over, which rank 0 alone has; resumed before each step.
 
-    What takes but a moment is waited for: a few short steps would take longer beside it. At the begin of each
+    Planning of a moment is waited for: a few short steps would take longer beside it. At the begin of each
     step rank 0 tells whether it is over, and at the begin of the next one all have heard it: none waits for
     another rank, or has heard of it in another step.
     """

@@ -264,7 +264,7 @@ class Rounds:
     def finish_all(self, *, only_updates: bool = False, only_backward: bool = False) -> None:
         """Finish every bucket, only those that an update waits for, or only those of window "backward".
 
-        What the current stream is asked for from then on is done behind every update.
+        Work that the current stream is asked for from then on is done behind every update.
         """
         # In the order in which they go: what rank 0 waits for overtakes the others.
         for bucket in sorted(self.unfinished, key=lambda bucket: (bucket.rounds, self._turn[bucket])):

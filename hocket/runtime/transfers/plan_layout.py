@@ -46,7 +46,7 @@ def lay_out(
     A reduction of several types or devices becomes one for each. Buckets hold as many bytes as the gradients,
     but for those of ``sparse`` parameters: each is one transfer, where it, or its first slice, is listed.
     Others travel as ``gradient_dtype`` where they are longer.
-    What goes in halves has a share for each of ``num_ranks``; for one rank it goes whole.
+    A reduction in halves has a share for each of ``num_ranks``; for one rank it goes whole.
     """
     building = _Building(parameters, sparse, gradient_dtype, num_ranks)
     halved_slices = {r.parameters[0] for r in plan.reductions if r.slice is not None and r.halves}

@@ -16,7 +16,7 @@ class Clipping:
     """The state of ``hocket.clip_grad_norm_`` in a step.
 
     ``scale``: what servers multiply its gradients by; ``norm_seen``: whether they have the gradients whose
-    norm the script has seen. What it does then follows from them, and servers cannot give them back.
+    norm the script has seen. The rest of the script follows from them, and servers cannot give them back.
     """
 
     def __init__(self, client: Client, parameters: Collection[Parameter]) -> None:
