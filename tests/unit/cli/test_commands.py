@@ -294,7 +294,7 @@ def test_what_cannot_be_served_gets_one_line(in_tmp: Path, arguments: list[str],
 
 def test_the_zoo_is_listed_with_table_1s_counts() -> None:
     rows = {row["name"]: row for row in json.loads(hocket("models", "--json").out)}
-    assert len(rows) == 17
+    assert len(rows) == 18
     assert rows["resnet50_v1"]["parameters"] == 108
     assert round(rows["inception_v3"]["bytes"] / 2**20, 2) == 103.54
     assert all(set(row) == {"name", "parameters", "bytes", "operations"} for row in rows.values())

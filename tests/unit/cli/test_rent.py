@@ -129,7 +129,7 @@ def test_an_example_of_offers_is_printed() -> None:
             (BRANCHES, "--offers", "offers.csv", "--examples", "1B"),
             "examples '1B' is not a number; write 1.2G",
         ),
-        ((BRANCHES, *JOB, "--deadline", "24"), "deadline '24' is not a time with one of the units s, min, h"),
+        ((BRANCHES, *JOB, "--deadline", "24"), "deadline '24' is not a time with one of the units s, m, min, h"),
         ((BRANCHES, *JOB, "--deadline", "0h"), "deadline 0h is not above 0"),
         ((BRANCHES, *JOB, "--budget", "-1"), "budget -1 is not above 0"),
         ((BRANCHES, *JOB, "--budget", "nan"), "budget 'nan' is not a number"),
@@ -169,7 +169,8 @@ def test_what_is_no_amount_is_refused(text: str) -> None:
 
 
 def test_long_times_are_read() -> None:
-    texts = ("24h", "90min", "3d", "3600s", "1.5 hours", "2 days")
-    assert [long_duration(text, "deadline") for text in texts] == [86400, 5400, 259200, 3600, 5400, 172800]
+    texts = ("24h", "90min", "5m", "3d", "3600s", "1.5 hours", "2 days")
+    seconds = [86400, 5400, 300, 259200, 3600, 5400, 172800]
+    assert [long_duration(text, "deadline") for text in texts] == seconds
     with pytest.raises(HocketError, match=r"write e\.g\. 24h"):
-        long_duration("5m", "deadline")
+        long_duration("5w", "deadline")
