@@ -129,7 +129,10 @@ def test_an_example_of_offers_is_printed() -> None:
             (BRANCHES, "--offers", "offers.csv", "--examples", "1B"),
             "examples '1B' is not a number; write 1.2G",
         ),
-        ((BRANCHES, *JOB, "--deadline", "24"), "deadline '24' is not a time with one of the units s, m, min, h"),
+        (
+            (BRANCHES, *JOB, "--deadline", "24"),
+            "deadline '24' is not a time with one of the units s, m, min, h",
+        ),
         ((BRANCHES, *JOB, "--deadline", "0h"), "deadline 0h is not above 0"),
         ((BRANCHES, *JOB, "--budget", "-1"), "budget -1 is not above 0"),
         ((BRANCHES, *JOB, "--budget", "nan"), "budget 'nan' is not a number"),
