@@ -140,13 +140,13 @@ def test_cards_that_do_not_hold_the_model_whole_share_it_out() -> None:
     graph = replace(STEP, device="l4", memory=memory)
     offer = Offer(name="a", device="l4", gpus=1, price_per_hour=2, most_nodes=6, bandwidth_bps=1e9)
     rental = rent(graph, [offer], TrainingJob(examples=96))
-    # 60 GB of shards and 1 GB besides: 21, 16, 13 and 11 GB of 24 GB; two cards would need 31 GB.
+    # 60 GB of shards and 1 GB besides: 21, 16, 13 and 11 GB of 23.6 GB; two cards would need 31 GB.
     assert [(row.nodes, row.architecture) for row in rental] == [(n, "fsdp") for n in (3, 4, 5, 6)]
     assert rental[0].machines == "3 l4 in 3 nodes, fully sharded"
     expected = predict(graph, network_of(offer), workers=3, architecture="fsdp", steps=4, skip=2)[0]
     assert rental[0].step_s == pytest.approx(expected.step_s)
     (said,) = left_out(rental)
-    assert said.startswith("Left out: numbers of nodes of a: a batch of 4 needs 61 GB of its 24 GB")
+    assert said.startswith("Left out: numbers of nodes of a: a batch of 4 needs 61 GB of its 23.6 GB")
     clause = "where l4 do not hold the model whole, fully sharded (FSDP2) over all cards"
     assert any(each.startswith(clause) for each in assumptions(rental))
     with pytest.raises(HocketError, match="not even one example fits; sharded over all its cards"):
