@@ -14,6 +14,9 @@ os.environ["HOCKET_CACHE"] = "off"
 
 
 @pytest.fixture(autouse=True)
-def _no_width(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let commands print as into a pipe: leave out the width that a shell, or pytest-xdist, has exported."""
-    monkeypatch.delenv("COLUMNS", raising=False)
+def _no_width() -> None:
+    """Let commands print as into a pipe: leave out the width that a shell, or pytest-xdist, has exported.
+
+    Without monkeypatch, which would be undone behind the fixtures of a test's own file then.
+    """
+    os.environ.pop("COLUMNS", None)

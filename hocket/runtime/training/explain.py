@@ -63,8 +63,8 @@ class MeasuredTimeline(Timeline, frozen=True, kw_only=True):
 
     Attributes
     ----------
-    title, lanes, spans
-        As in a :class:`hocket.Timeline`.
+    title, lanes, spans, memory
+        As in a :class:`hocket.Timeline`; memory of sharded training alone.
 
     Examples
     --------
