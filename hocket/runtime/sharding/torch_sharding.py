@@ -80,7 +80,8 @@ class HeldByUnits:
         """Bytes of whole parameters, and of the buffers of all-gathers."""
         held = {id(result): result for group in self._sizes if (result := group._all_gather_result)}
         for group in self._sizes:
-            if (deferred := group.comm_ctx.all_gather_state) is not None:
+            # None before the first forward pass: a checkpoint's loader may step the optimizer until then.
+            if (deferred := getattr(group.comm_ctx, "all_gather_state", None)) is not None:
                 held[id(deferred.all_gather_result)] = deferred.all_gather_result
         whole = sum(size for group, size in self._sizes.items() if group.is_unsharded)
         buffers: int = sum(result.all_gather_output.nbytes for result in held.values())
