@@ -124,11 +124,10 @@ def test_the_design_page_lists_the_layers_of_the_contract() -> None:
     assert listed == [set(layer.split(" | ")) for layer in contract["layers"]]
 
 
-@pytest.mark.parametrize("names", [["layers"], pytest.param([], id="all", marks=pytest.mark.slow)])
-def test_pictures_are_of_todays_code(names: list[str]) -> None:
-    command = [sys.executable, ROOT.parent / "docs/draw/make.py", "--check", *names]
+def test_the_picture_of_the_layers_is_of_todays_imports() -> None:
+    command = [sys.executable, ROOT.parent / "docs/draw/make.py", "--check", "layers"]
     told = {**os.environ, "PYTHONPATH": str(ROOT.parent)}
-    checked = subprocess.run(command, env=told, capture_output=True, text=True, timeout=200, check=False)
+    checked = subprocess.run(command, env=told, capture_output=True, text=True, timeout=60, check=False)
     assert checked.returncode == 0, checked.stderr
 
 
