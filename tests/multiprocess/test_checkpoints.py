@@ -198,7 +198,7 @@ def killed(
     for thread in threads:
         thread.start()
     try:
-        assert all(each.wait(60) for each in known), errors
+        assert all(each.wait(60) for each in known), (errors, [each.poll() for each in processes])
         time.sleep(chance.uniform(0.0, 0.3))
         chance.choice(processes).kill()
         for thread in threads:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import os
 import socket
 import sys
@@ -152,6 +153,7 @@ def _store_of_job(job: ServedJob, fds: list[str]) -> TCPStore | None:
 
 
 if __name__ == "__main__":
+    faulthandler.enable()  # a crash in compiled code says where
     try:
         status = main(sys.argv[1:])
     except (HocketError, TransportError) as error:
