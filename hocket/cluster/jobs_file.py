@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from hocket.cluster.jobs import NO_STARTUP_S, Batch, Job, JobSet
+from hocket.cluster.jobs_csv import csv_of_rows, is_csv, rows_of_csv
 from hocket.cluster.overlap import read_overlapped
-from hocket.document import decode, read_bytes, write_json
+from hocket.document import convert_document, decode, read_bytes, write_bytes, write_json
 from hocket.errors import FormatError
 
 JOBS_FORMAT = "hocket.jobs/1"
@@ -40,6 +41,9 @@ class _JobRow(msgspec.Struct, frozen=True, kw_only=True):
 
 ROW_FIELDS = _JobRow.__struct_fields__
 """The fields of a job in a file that say what it takes."""
+_COLUMNS = {
+    field.name: str in (field.type, *get_args(field.type)) for field in msgspec.structs.fields(_JobRow)
+}
 
 
 class _JobsFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,14 +52,14 @@ class _JobsFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_jobs(path: str | Path) -> JobSet:
-    """Read a ``hocket.jobs/1`` file (``.json``, ``.json.gz`` or ``.json.zst``).
+    """Read a ``hocket.jobs/1`` file (``.json`` or ``.csv``, with or without ``.gz`` or ``.zst``).
 
     The steps and plans that it names are read, too, from where they are as seen from the file's folder.
 
     Raises
     ------
-    FormatError
-        Naming the file, the field and the rule.
+    FormatError, UnknownNameError
+        Naming the file, the field and the rule; for a column that is no field.
     """
     return decode_jobs(read_bytes(path), path)
 
@@ -63,9 +67,14 @@ def read_jobs(path: str | Path) -> JobSet:
 def decode_jobs(data: bytes, path: str | Path) -> JobSet:
     """The jobs in ``data``, which is what the file at ``path`` holds; raises as :func:`read_jobs` does."""
     source = str(path)
-    file = decode(data, _JobsFile, JOBS_FORMAT, source)
+    if is_csv(path):
+        lines = rows_of_csv(data, source, _COLUMNS)
+        rows = [(at, convert_document(row, _JobRow, f"{source}: {at}")) for at, row in lines]
+    else:
+        file = decode(data, _JobsFile, JOBS_FORMAT, source)
+        rows = [(f"jobs[{i}]", row) for i, row in enumerate(file.jobs)]
     steps = _Steps(Path(path).parent)
-    jobs = tuple(_job(row, steps, source, f"jobs[{i}]") for i, row in enumerate(file.jobs))
+    jobs = tuple(_job(row, steps, source, at) for at, row in rows)
     return JobSet(jobs=jobs, source=source)
 
 
@@ -118,8 +127,12 @@ class _Steps:
 
 
 def write_jobs(jobs: JobSet, path: str | Path) -> None:
-    """Write ``jobs`` as ``hocket.jobs/1``, whole or not at all."""
-    write_json(jobs_document(jobs), path)
+    """Write ``jobs`` as ``hocket.jobs/1``, CSV where the name says so, whole or not at all."""
+    document = jobs_document(jobs)
+    if is_csv(path):
+        write_bytes(csv_of_rows(document["jobs"], _COLUMNS), path)
+    else:
+        write_json(document, path)
 
 
 def jobs_document(jobs: JobSet) -> dict[str, Any]:

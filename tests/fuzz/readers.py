@@ -11,7 +11,7 @@ from pathlib import Path
 
 import zstandard
 
-from hocket.cluster.jobs_file import read_jobs
+from hocket.cluster.jobs_file import decode_jobs, read_jobs, write_jobs
 from hocket.cluster.live.runnable_jobs import read_live_jobs
 from hocket.cluster.workloads import import_trace
 from hocket.graph import load_plan, load_step
@@ -46,6 +46,13 @@ class Reader:
     read: Callable[[Path], object]
 
 
+def _jobs_as_csv() -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        document = {"format": "hocket.jobs/1", "jobs": [JOB, BATCHED | {"id": "j1"}]}
+        write_jobs(decode_jobs(json.dumps(document).encode(), "f.json"), f"{folder}/f.csv")
+        return Path(folder, "f.csv").read_bytes()
+
+
 def readers() -> list[Reader]:
     """Every reader; seeds are made here, and traces beside this tree are more of them where they are."""
     steps = _golden("*.step.json")
@@ -60,6 +67,7 @@ def readers() -> list[Reader]:
         Reader("plan", plans, "f.json", lambda path: check_plan(load_plan(path), graph)),
         Reader("network", (json.dumps(network_document(some_file())).encode(),), "f.json", _network),
         Reader("jobs", jobs, "f.json", read_jobs),
+        Reader("jobs-csv", (_jobs_as_csv(),), "f.csv", read_jobs),
         Reader(
             "live-jobs",
             (json.dumps({"format": "hocket.jobs/1", "jobs": [LIVE]}).encode(),),

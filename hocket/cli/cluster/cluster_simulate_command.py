@@ -11,7 +11,7 @@ import typer
 
 from hocket.cli import options
 from hocket.cli.answer_settings import heading
-from hocket.cli.cluster.cluster_options import JobsFile, SchedulingOptions, SimulatedClusterOptions
+from hocket.cli.cluster.cluster_options import SchedulingOptions, SimulatedClusterOptions
 from hocket.cli.cluster.cluster_settings import assumed_of_cluster, cluster_settings
 from hocket.cli.option_groups import grouped
 from hocket.cli.panels import OUTPUT, option
@@ -50,7 +50,9 @@ class TimelineOptions:
 @grouped
 def simulate(
     context: typer.Context,
-    jobs: JobsFile,
+    jobs: Annotated[
+        Path, typer.Argument(metavar="JOBS", help="A hocket.jobs/1 file, JSON or CSV; may be .gz or .zst.")
+    ],
     scheduling: SchedulingOptions,
     machines: SimulatedClusterOptions,
     *,

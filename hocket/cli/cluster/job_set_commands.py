@@ -1,4 +1,4 @@
-"""``hocket cluster generate`` and ``import``: job sets, drawn from a workload or made of published traces."""
+"""``hocket cluster generate`` and ``import``: job sets, drawn from a workload or made of traces."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Output = Annotated[
         "--output",
         panel=OUTPUT,
         metavar="FILE",
-        help="The hocket.jobs/1 file to write.",
+        help="The hocket.jobs/1 file to write; CSV if it ends in .csv.",
         show_default="printed",
     ),
 ]
@@ -70,10 +70,12 @@ def import_(
     kind: Annotated[
         str,
         typer.Argument(
-            metavar="KIND", callback=lowercase, help="tiresias, gavel, philly, alibaba or helios."
+            metavar="KIND",
+            callback=lowercase,
+            help="tiresias, gavel, philly, alibaba, helios, slurm (of sacct), or jobs (JSON or CSV).",
         ),
     ],
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The trace; .gz and .zst are decompressed.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The trace; may be .gz or .zst.")],
     output: Output = None,
     jobs: Annotated[
         int | None, option(panel=JOBS, metavar="N", help="Only so many, those that arrive first.")
@@ -94,7 +96,7 @@ def import_(
     ] = None,
     seed: options.Seed = 0,
 ) -> None:
-    """Make a job set of a published trace, and say what had to be assumed."""
+    """Make a job set of a trace, or JSON and CSV of each other, and say what had to be assumed."""
     from hocket.cluster.workloads import import_trace
     from hocket.document import check_writable
 

@@ -17,6 +17,7 @@ import msgspec
 
 from hocket.cluster.cluster import Cluster
 from hocket.cluster.jobs import Job
+from hocket.cluster.jobs_csv import is_csv
 from hocket.cluster.jobs_file import JOBS_FORMAT, ROW_FIELDS, decode_jobs
 from hocket.cluster.live.devices import MASK
 from hocket.document import decode, parse, read_bytes
@@ -75,6 +76,9 @@ def read_live_jobs(path: str | Path, restarts: int | None = None) -> tuple[LiveJ
     FormatError, UnknownNameError
         Naming the file, the field and the rule; for a field that no job has.
     """
+    if is_csv(path):
+        made = f"hocket cluster import jobs {path} -o jobs.json"
+        raise FormatError(str(path), "", f"is CSV, and jobs that run are JSON; '{made}' makes it")
     beside = Path(path).resolve().parent
     return _live_jobs(read_bytes(path), str(path), beside, restarts)
 

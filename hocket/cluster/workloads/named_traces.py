@@ -8,7 +8,9 @@ from pathlib import Path
 from hocket.cluster.workloads.alibaba_trace import import_alibaba
 from hocket.cluster.workloads.gavel_trace import import_gavel
 from hocket.cluster.workloads.helios_trace import import_helios
+from hocket.cluster.workloads.job_set_file import import_job_set
 from hocket.cluster.workloads.philly_trace import import_philly
+from hocket.cluster.workloads.slurm_trace import import_slurm
 from hocket.cluster.workloads.tiresias_trace import import_tiresias
 from hocket.cluster.workloads.trace_rows import ImportedJobs, TraceRequest
 from hocket.errors import HocketError, UnknownNameError
@@ -19,6 +21,8 @@ IMPORTERS: dict[str, Callable[[TraceRequest], ImportedJobs]] = {
     "philly": import_philly,
     "alibaba": import_alibaba,
     "helios": import_helios,
+    "slurm": import_slurm,
+    "jobs": import_job_set,
 }
 
 

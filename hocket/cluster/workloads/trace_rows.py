@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import math
@@ -22,7 +23,7 @@ from hocket.errors import FormatError
 # One way to match each text: digits that two parts of a pattern could take make it quadratic.
 _NUMBER = re.compile(r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?", re.ASCII)
 _MOST = 1e18
-_MOMENT = "%Y-%m-%d %H:%M:%S"
+_MOMENTS = ("%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M:%S")
 _EPOCH = datetime(1970, 1, 1)
 
 
@@ -86,11 +87,11 @@ class TraceRow(NamedTuple):
 
 
 def moment(text: str) -> float | None:
-    """Seconds since 1970 of a local time such as 2020-06-09 18:41:01; None if it is no such time."""
-    try:
-        return (datetime.strptime(text.strip(), _MOMENT) - _EPOCH).total_seconds()
-    except ValueError:
-        return None
+    """Seconds since 1970 of a local time such as 2020-06-09 18:41:01 or 2020-06-09T18:41:01; else None."""
+    for form in _MOMENTS:
+        with contextlib.suppress(ValueError):
+            return (datetime.strptime(text.strip(), form) - _EPOCH).total_seconds()
+    return None
 
 
 def read_rows(
@@ -116,8 +117,8 @@ def read_rows(
         text = read_bytes(path).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise FormatError(source, "", f"is not text in UTF-8: {error}") from None
-    # Gavel's tab-separated cells hold command lines, whose quotes mean nothing.
-    quoting: Literal[0, 3] = csv.QUOTE_NONE if delimiter == "\t" else csv.QUOTE_MINIMAL
+    # Gavel's tab-separated cells hold command lines, and Slurm's names of jobs: their quotes mean nothing.
+    quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if delimiter == "," else csv.QUOTE_NONE
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, quoting=quoting, strict=True)
     names = list(columns)
     named = header is False

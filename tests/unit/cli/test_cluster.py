@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from hocket.cluster.jobs import Job, JobSet
-from hocket.cluster.jobs_file import write_jobs
+from hocket.cluster.jobs_file import read_jobs, write_jobs
 from hocket.network.file import network_document
 from hocket.report.result_files import ClusterEntry, load_results
 from tests.unit.cli.test_commands import Ran, hocket, in_tmp, refused
@@ -187,9 +187,24 @@ def test_import_says_what_it_assumed_beside_the_file(in_tmp: Path) -> None:
     (row,) = json.loads((in_tmp / "jobs.json").read_text())["jobs"]
     assert (row["id"], row["arrival_s"]) == ("0", 0.0)
     assert "also an input" in refused(hocket("cluster", "import", "tiresias", "trace.csv", "-o", "trace.csv"))
-    assert "choose one of: tiresias, gavel" in refused(hocket("cluster", "import", "slurm", "trace.csv"))
+    assert "choose one of: tiresias, gavel" in refused(hocket("cluster", "import", "pbs", "trace.csv"))
     Path("trace.csv").write_text("job_id\n")
     assert refused(hocket("cluster", "import", "helios", "trace.csv")).startswith("hocket: trace.csv: line 1")
+
+
+def test_job_sets_are_csv_where_their_names_say_so(in_tmp: Path) -> None:
+    assert hocket("cluster", "generate", "paper", "--jobs", "8", "-o", "jobs.csv").status == 0
+    ran = hocket("cluster", "import", "jobs", "jobs.csv", "-o", "jobs.json")
+    assert (ran.status, ran.out, ran.err) == (0, "", "")
+    assert hocket("cluster", "import", "jobs", "jobs.json", "-o", "again.csv").status == 0
+    assert read_jobs("again.csv") == read_jobs("jobs.json") == read_jobs("jobs.csv")
+    assert len(Path("jobs.csv").read_text().splitlines()) == 9
+    scheduling = ("--placement", "lwf-1", "--policy", "srsf-1", "--json")
+    rows = [json.loads(hocket("cluster", "simulate", f"jobs.{e}", *scheduling).out) for e in ("csv", "json")]
+    assert rows[0]["jobs"] == rows[1]["jobs"]
+    ran = hocket("cluster", "import", "jobs", "jobs.csv", "--jobs", "3")
+    first = [job["arrival_s"] for job in json.loads(ran.out)["jobs"]]
+    assert first == sorted(job["arrival_s"] for job in json.loads(Path("jobs.json").read_text())["jobs"])[:3]
 
 
 def test_sweep_compares_policies_on_the_same_job_sets(in_tmp: Path) -> None:

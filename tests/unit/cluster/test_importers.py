@@ -5,10 +5,13 @@ from __future__ import annotations
 import codecs
 import gzip
 import json
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from hocket.cluster.workloads import IMPORTERS, import_trace
 from hocket.cluster.workloads.trained_models import TABLE_III
@@ -22,6 +25,23 @@ a,1,5,500,vgg16,118,25
 c,1,40,100,vgg16,26,25
 d,4,41,100,alexnet,40,1
 e,8,42,50,alexnet,30,1
+"""
+SLURM = """JobID|JobName|User|State|Submit|Start|End|ElapsedRaw|AllocTRES
+12|a "x|u|COMPLETED|2026-01-31T10:00:10|2026-01-31T10:00:20|2026-01-31T10:10:20|600|gres/gpu:a100=2,gres/gpu=2
+12.batch|batch||COMPLETED|2026-01-31T10:00:20|2026-01-31T10:00:20|2026-01-31T10:10:20|600|cpu=8,gres/gpu=2
+12.extern|extern||COMPLETED|2026-01-31T10:00:20|2026-01-31T10:00:20|2026-01-31T10:10:20|600|cpu=8,gres/gpu=2
+12.0|python||COMPLETED|2026-01-31T10:00:20|2026-01-31T10:00:20|2026-01-31T10:10:20|600|cpu=8,gres/gpu=2
+11_3|array|u|CANCELLED by 1000|2026-01-31T09:00:00|2026-01-31T10:00:00|2026-01-31T10:01:00|60|gres/gpu:v100=1
+11_[4-9]|array|u|CANCELLED by 1000|2026-01-31T09:00:00|None|2026-01-31T10:01:00|0|
+13|cpu|u|COMPLETED|2026-01-31T09:30:00|2026-01-31T10:00:00|2026-01-31T10:01:00|60|cpu=4,mem=4G,node=1
+14|late|u|RUNNING|2026-01-31T09:30:00|2026-01-31T10:00:00|Unknown|600|cpu=4,gres/gpu=1
+15+0|het|u|FAILED|2026-01-31T11:00:00|2026-01-31T11:00:00|2026-01-31T11:00:50|50|cpu=4,gres/gpu=1,node=1
+15+1|het|u|FAILED|2026-01-31T11:00:00|2026-01-31T11:00:00|2026-01-31T11:00:50|50|cpu=4,gres/gpu:a100=4,node=2
+15+2|het|u|FAILED|2026-01-31T11:00:00|2026-01-31T11:00:00|2026-01-31T11:00:50|50|cpu=4,node=1
+15+0.batch|batch||FAILED|2026-01-31T11:00:00|2026-01-31T11:00:00|2026-01-31T11:00:50|50|cpu=4,gres/gpu=1
+16|again|u|NODE_FAIL|2026-01-31T12:00:00|2026-01-31T12:00:00|2026-01-31T12:10:00|600|cpu=4,gres/gpu=1
+16|again|u|COMPLETED|2026-01-31T12:10:00|2026-01-31T12:20:00|2026-01-31T12:21:40|100|cpu=4,gres/gpu=1
+17|never|u|CANCELLED by 1000|2026-01-31T12:10:00|Unknown|2026-01-31T12:21:40|0|
 """
 GAVEL = (
     'ResNet-50 (batch size 64)\tpython3 main.py -a "x" -b 64\timages\t--num\t1\t2931\t1\t1\t-1.000000\t10\n'
@@ -93,6 +113,7 @@ SMALL = {
     "philly": json.dumps(PHILLY),
     "alibaba": ALIBABA,
     "helios": HELIOS,
+    "slurm": SLURM,
 }
 PARTS = {model.name: model.forward_s + model.backward_s for model in TABLE_III}
 
@@ -209,14 +230,101 @@ def test_helios_leaves_out_what_is_not_over(trace: Path) -> None:
     assert any(note.startswith("4 jobs left out") for note in found.notes)
 
 
+def test_slurm_counts_jobs_and_says_what_it_left_out(trace: Path) -> None:
+    trace.write_text(SLURM)
+    found = import_trace("slurm", trace)
+    assert [(job.id, job.gpus, job.arrival_s) for job in found.jobs.jobs] == [
+        ("11_3", 1, 0.0),
+        ("12", 2, 3610.0),
+        ("15", 5, 7200.0),
+        ("16", 1, 3 * 3600.0),
+    ]
+    for job, seconds in zip(found.jobs.jobs, (60, 600, 50, 700), strict=True):
+        assert job.iterations == round(seconds / PARTS[job.model])
+    said = "\n".join(found.notes)
+    for line in (
+        "GPUs are gres/gpu of AllocTRES;",
+        "1 with several records taken for requeued",
+        "1 heterogeneous",
+        "1 job left out: no GPU",
+        "2 jobs left out: never began",
+        "1 job left out: not over",
+        "--exclusive",
+    ):
+        assert line in said
+
+
+def test_slurm_takes_other_columns_for_gpus_and_time(trace: Path) -> None:
+    head, lines = "JobID|State|Submit|ReqTRES", "12|TIMEOUT|2026-01-31T10:00:10|cpu=8,gres/gpu=4"
+    for columns, cells, seconds in (
+        ("Elapsed", "1-02:03:04", 93784),
+        ("Elapsed", "02:05", 125),
+        ("Start|End", "2026-01-31T23:59:59|2026-02-01T00:01:59", 120),
+    ):
+        trace.write_text(f"{head}|{columns}\n{lines}|{cells}\n")
+        found = import_trace("slurm", trace)
+        (job,) = found.jobs.jobs
+        assert (job.gpus, job.iterations) == (4, round(seconds / PARTS[job.model]))
+        assert any("ReqTRES, as many as were asked for" in note for note in found.notes)
+
+
+@st.composite
+def sacct_files(draw: st.DrawFn) -> tuple[str, dict[str, tuple[int, int, int]]]:
+    """A file in sacct's documented format, and of each job in it that counts (GPUs, submission, seconds)."""
+    columns = draw(st.permutations(["JobID", "State", "Submit", "Elapsed", "AllocTRES", "JobName"]))
+    expected, rows = {}, []
+    for number in range(1, draw(st.integers(1, 8)) + 1):
+        name = draw(st.sampled_from(["{}", "{}_7", "{}+0"])).format(number)
+        state = draw(st.sampled_from(["COMPLETED", "FAILED", "CANCELLED by 7", "TIMEOUT", "OUT_OF_MEMORY"]))
+        seconds, submit = draw(st.integers(0, 200_000)), draw(st.integers(0, 86_399))
+        gpus, kind = draw(st.integers(0, 16)), draw(st.sampled_from(["", ":a100", ":h100_1g.10gb"]))
+        resources = ["cpu=4", "mem=4000M", "node=1", *([f"gres/gpu{kind}={gpus}"] if gpus else [])]
+        if gpus and kind and draw(st.booleans()):
+            resources.append(f"gres/gpu={gpus}")
+        hours, rest = divmod(seconds, 3600)
+        cells = {
+            "JobID": name,
+            "State": state,
+            "Submit": f"2026-01-31T{submit // 3600:02}:{submit // 60 % 60:02}:{submit % 60:02}",
+            "Elapsed": f"{f'{hours // 24}-' * (hours >= 24)}{hours % 24:02}:{rest // 60:02}:{rest % 60:02}",
+            "AllocTRES": ",".join(draw(st.permutations(resources))),
+            "JobName": draw(st.sampled_from(['"', "train", "a,b"])),
+        }
+        rows += [cells, *({**cells, "JobID": f"{name}.{step}"} for step in ("batch", "extern", "0"))]
+        if gpus and seconds:
+            expected[name.partition("+")[0]] = (gpus, submit, seconds)
+    lines = ["|".join(row[column] for column in columns) for row in rows]
+    return "\n".join(["|".join(columns), *lines]) + "\n", expected
+
+
+@settings(deadline=None, max_examples=50)
+@given(sacct_files())
+def test_slurm_reads_what_its_documentation_says(made: tuple[str, dict[str, tuple[int, int, int]]]) -> None:
+    text, expected = made
+    with tempfile.TemporaryDirectory() as folder:
+        trace = Path(folder) / "sacct.txt"
+        trace.write_text(text)
+        if not expected:
+            with pytest.raises(FormatError, match="holds no job"):
+                import_trace("slurm", trace)
+            return
+        jobs = import_trace("slurm", trace).jobs.jobs
+    first = min(submit for _, submit, _ in expected.values())
+    assert {job.id: (job.gpus, job.arrival_s) for job in jobs} == {
+        name: (gpus, submit - first) for name, (gpus, submit, _) in expected.items()
+    }
+    for job in jobs:
+        assert job.iterations == max(1, round(expected[job.id][2] / PARTS[job.model]))
+
+
 @pytest.mark.parametrize("kind", list(SMALL))
 def test_texts_as_other_programs_write_them(kind: str, trace: Path) -> None:
     """With a byte order mark, other ends of lines, lines that hold nothing, and spaces behind commas."""
     trace.write_text(SMALL[kind])
     expected = import_trace(kind, trace).jobs
-    blank = {"philly": "\n", "gavel": "\n \t\t\n"}.get(kind, "\n  \n,,\n")
+    blank = {"philly": "\n", "gavel": "\n \t\t\n", "slurm": "\n||\n"}.get(kind, "\n  \n,,\n")
     text = SMALL[kind].replace("\n", blank, 1) + blank
-    text = text if kind == "philly" else text.replace(",", ", ")
+    text = text if kind in ("philly", "slurm") else text.replace(",", ", ")
     trace.write_bytes(codecs.BOM_UTF8 + text.replace("\n", "\r\n").encode())
     assert import_trace(kind, trace).jobs == expected
 
@@ -236,6 +344,16 @@ def test_what_is_not_known_is_drawn_with_the_seed(trace: Path) -> None:
 
 
 MALFORMED = [
+    ("slurm", "JobID|State|Submit|ElapsedRaw\n1|COMPLETED|x|5\n", "AllocTRES: is no column, nor is ReqTRES"),
+    ("slurm", "JobID|State|Submit|AllocTRES\n1|COMPLETED|x|a\n", "ElapsedRaw: is no column, nor Elapsed"),
+    ("slurm", SLURM.replace("\n12|", "\ntwelve|"), "line 2, JobID: 'twelve' is not a job like 12, 12_7"),
+    (
+        "slurm",
+        SLURM.replace("|2026-01-31T10:00:10|", "|Jan 31|", 1),
+        "line 2, Submit: 'Jan 31' is not a time",
+    ),
+    ("slurm", SLURM.replace("|600|", "|x|"), "line 2, ElapsedRaw: 'x' is not a number of 0 or more"),
+    ("slurm", SLURM.replace('a "x', "a|x"), "line 2: has 10 cells where 9 columns are expected"),
     ("tiresias", "", "holds no job"),
     ("tiresias", "a,b\n1,2\n", "line 1: has no column 'job_id'; needed are job_id, num_gpu"),
     ("tiresias", TIRESIAS.replace("vgg16", "lenet"), "line 2, model_name: 'lenet' has no known size; known"),
@@ -324,7 +442,9 @@ def test_malformed_throughputs_are_refused_in_one_line(throughputs: str, trace: 
 
 def test_requests_that_make_no_sense(trace: Path) -> None:
     trace.write_text(HELIOS)
-    with pytest.raises(UnknownNameError, match="choose one of: tiresias, gavel, philly, alibaba, helios"):
+    with pytest.raises(
+        UnknownNameError, match="choose one of: tiresias, gavel, philly, alibaba, helios, slurm"
+    ):
         import_trace("helio", trace)
     with pytest.raises(HocketError, match="0 jobs are none"):
         import_trace("helios", trace, limit=0)

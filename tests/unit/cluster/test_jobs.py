@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import math
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from hocket.cluster.jobs import Job, JobSet
+from hocket.cluster.jobs import Batch, Job, JobSet
 from hocket.cluster.jobs_file import read_jobs, write_jobs
-from hocket.errors import FormatError
+from hocket.cluster.live.runnable_jobs import read_live_jobs
+from hocket.errors import FormatError, HocketError
 
 ROW = {
     **{"id": "j0", "model": "resnet50", "gpus": 4, "iterations": 1200, "arrival_s": 3.0},
@@ -31,7 +35,7 @@ def test_the_documented_file_is_read(tmp_path: Path) -> None:
     assert msgspec.to_builtins(jobs.jobs[0]) == ROW
 
 
-@pytest.mark.parametrize("ending", ["json", "json.zst", "json.gz"])
+@pytest.mark.parametrize("ending", ["json", "json.zst", "json.gz", "csv", "CSV.gz"])
 def test_what_is_written_reads_back(tmp_path: Path, ending: str) -> None:
     jobs = JobSet(jobs=(Job(**ROW), Job(**ROW | {"id": "é", "iterations": 1, "startup_s": 2.5})))
     write_jobs(jobs, tmp_path / f"jobs.{ending}")
@@ -93,3 +97,93 @@ def test_a_malformed_file_is_refused_in_one_line(tmp_path: Path) -> None:
 def test_job_sets_made_in_python_obey_the_same_rules() -> None:
     with pytest.raises(FormatError, match=r"job set: jobs\[0\].gpus: 0 is not"):
         JobSet(jobs=(Job(**ROW | {"gpus": 0}),))
+
+
+texts = st.text(st.characters(exclude_categories=("Cs",)), min_size=1, max_size=8)
+seconds = st.floats(1e-9, 1e6)
+
+
+@st.composite
+def any_jobs(draw: st.DrawFn) -> JobSet:
+    """A job set of every field that a job may have."""
+    jobs = []
+    for name in draw(st.lists(texts, min_size=1, max_size=4, unique=True)):
+        forward_s, backward_s = draw(seconds), draw(seconds)
+        sizes = draw(st.lists(st.floats(0, 1e9), max_size=3))
+        batches = tuple(Batch(size_bytes=size, ready_s=backward_s, due_s=0.0) for size in sizes)
+        row = {
+            **{"id": name, "model": draw(texts), "gpus": draw(st.integers(1, 64))},
+            **{"iterations": draw(st.integers(1, 10**12)), "arrival_s": draw(st.floats(0, 1e9))},
+            **{"forward_s": forward_s, "backward_s": backward_s, "batches": batches},
+            "size_bytes": sum(sizes) if sizes else draw(st.floats(0, 2.0**53)),
+            **{"memory_bytes": draw(st.floats(0, 2.0**53)), "startup_s": draw(st.sampled_from([0.0, 2.5]))},
+        }
+        jobs.append(Job(**row))
+    return JobSet(jobs=tuple(jobs))
+
+
+@settings(deadline=None, max_examples=100)
+@given(any_jobs())
+def test_csv_holds_every_job(jobs: JobSet) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        write_jobs(jobs, f"{folder}/jobs.csv")
+        assert read_jobs(f"{folder}/jobs.csv") == jobs
+
+
+CSV = "id,model,gpus,iterations,arrival_s,forward_s,backward_s,size_bytes,memory_bytes\n"
+CSV_ROW = "j0,resnet50,4,1200,3.0,0.025,0.0374,99200000,3213000000\n"
+
+
+def test_csv_as_other_programs_write_it(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.csv"
+    write_jobs(JobSet(jobs=(Job(**ROW),)), tmp_path / "jobs.json")
+    expected = read_jobs(tmp_path / "jobs.json")
+    for text in (
+        CSV + CSV_ROW,
+        "\ufeff" + (CSV + "\n" + CSV_ROW).replace("\n", "\r\n"),
+        (CSV + CSV_ROW).replace(",4,", ",4.0,").replace("99200000", "9.92e7"),
+        CSV.replace("bytes\n", "bytes,batches,startup_s\n") + CSV_ROW.replace("\n", ",,\n"),
+        CSV.replace(",", ", ") + CSV_ROW.replace("resnet50", '"resnet50"'),
+    ):
+        path.write_bytes(text.encode())
+        assert read_jobs(path) == expected
+    batches = '"[{""size_bytes"": 99200000, ""ready_s"": 0.05, ""due_s"": 0}]"'
+    path.write_text(CSV.replace("\n", ",batches\n") + CSV_ROW.replace("\n", f",{batches}\n"))
+    assert read_jobs(path).jobs[0].batches == (Batch(size_bytes=99200000, ready_s=0.05, due_s=0),)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "jobs: is empty"),
+        (CSV, "jobs: is empty"),
+        (
+            CSV.replace("iterations", "iteratoins"),
+            "line 1: column 'iteratoins' is unknown; did you mean 'iter",
+        ),
+        (CSV.replace("model", "id"), "line 1: 'id' is a duplicate"),
+        (CSV.replace("id,", "") + CSV_ROW.replace("j0,", ""), "line 2: object missing required field `id`"),
+        (CSV + CSV_ROW.replace(",4,", ",four,"), "line 2, gpus: 'four' is not a number"),
+        (CSV + CSV_ROW.replace(",4,", ",4.5,"), "line 2: gpus: expected `int`, got `float`"),
+        (CSV + CSV_ROW.replace(",4,", ",,"), "line 2: object missing required field `gpus`"),
+        (CSV + CSV_ROW.replace(",4,", ",0,"), "jobs[0].gpus: 0 is not a whole number from 1"),
+        (CSV + CSV_ROW.replace(",4,", ","), "line 2: has 8 cells where 9 columns are named"),
+        (CSV + CSV_ROW.replace("j0", '"j0'), "is not CSV: "),
+        (CSV + CSV_ROW + CSV_ROW, "jobs[1].id: 'j0' is a duplicate"),
+    ],
+)
+def test_malformed_csv_is_refused_in_one_line(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "jobs.csv").write_text(text)
+    with pytest.raises(HocketError) as refused:
+        read_jobs(tmp_path / "jobs.csv")
+    assert message in str(refused.value)
+    assert str(refused.value).startswith(str(tmp_path))
+    assert "\n" not in str(refused.value)
+
+
+def test_csv_says_what_it_cannot_hold_and_where_it_is_not_read(tmp_path: Path) -> None:
+    with pytest.raises(HocketError, match="a job's model is empty, and an empty cell of CSV says nothing"):
+        write_jobs(JobSet(jobs=(Job(**ROW | {"model": ""}),)), tmp_path / "jobs.csv")
+    write_jobs(JobSet(jobs=(Job(**ROW),)), tmp_path / "jobs.csv")
+    with pytest.raises(FormatError, match=r"is CSV, and jobs that run are JSON; 'hocket cluster import jobs"):
+        read_live_jobs(tmp_path / "jobs.csv")
