@@ -48,7 +48,7 @@ def open_nodes(folder: Path, machines: NodeOptions) -> Iterator[Sequence[Node]]:
     kept_credentials(folder)  # what else is in the folder is behind its permissions
     servers, address, lab = machines.servers, machines.address, machines.lab
     if machines.engine == "ray":
-        from hocket.cluster.live.ray_nodes import ray_nodes
+        from hocket.cluster.live.ray_nodes import hold_gpus, let_gpus_go, ray_nodes
         from hocket.executors import ray_cluster
 
         if lab is not None:
@@ -62,7 +62,12 @@ def open_nodes(folder: Path, machines: NodeOptions) -> Iterator[Sequence[Node]]:
                 "leave it out, or start Ray's nodes with CUDA_VISIBLE_DEVICES"
             )
         with ray_cluster(address) as ray:
-            yield machines.share_gpus(ray_nodes(ray, folder, servers))
+            nodes = machines.share_gpus(ray_nodes(ray, folder, servers))
+            try:
+                hold_gpus(nodes, machines.cluster(nodes).gpus_per_server)
+                yield nodes
+            finally:
+                let_gpus_go(ray, nodes)
         return
     if address is not None:
         raise HocketError(f"--address {address} is a Ray cluster's; give --engine ray with it")

@@ -8,44 +8,32 @@ number Ray gives its machine the next time; one that is not there counts as one 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
-import os
 import sys
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
-from hocket.cluster.live.devices import boot_of_machine, this_machine, visible_devices
-from hocket.cluster.live.nodes import (
-    WITHHELD,
-    AbsentError,
-    Node,
-    NodeError,
-    text_of,
+from hocket.cluster.live.devices import shared_out, slots_of
+from hocket.cluster.live.nodes import WITHHELD, AbsentError, Node, NodeError, text_of
+from hocket.cluster.live.ray_machines import (
+    ActorMachine,
+    alive,
+    devices_of,
+    machine_seeing,
+    machines_of,
+    names_of,
 )
-from hocket.document import convert_document, read_document, write_json
+from hocket.cluster.live.ray_reservation import release_gpus, reserve_gpus
 from hocket.errors import HocketError
 from hocket.launch.gate import CHECKPOINT_VARIABLE
 from hocket.launch.rank_logs import LogPart, LogPosition
 from hocket.launch.rank_processes import Ranks
 from hocket.ports import free_port
-from hocket.process_stats import first_environment
 
 _ANSWER_S = 30.0
 _TRIES = 5
-
-
-class ActorMachine(msgspec.Struct, frozen=True):
-    """An actor's account of its machine: interpreter, a file of ours as it sees it, boot, name, GPUs."""
-
-    python: str
-    file_digest: str
-    boot: str
-    name: str
-    devices: tuple[str, ...] | None
 
 
 class RankActor:
@@ -105,10 +93,12 @@ class RayNode:
     """A node of a Ray cluster, on the machine of that host name or address.
 
     ``ranks_folder``: the folder of that machine in which its ranks are kept track of; ``token``: the file by
-    which we find out whether it has this machine's files.
+    which we find out whether it has this machine's files; ``to_hold``: how many GPUs all nodes on that
+    machine are to have; they are held in Ray when the node is reached next. 0: none are.
     """
 
     def __init__(self, ray: Any, name: str, machine: str, ranks_folder: Path, token: Path) -> None:
+        self.to_hold = 0
         self.name, self.address, self.python = name, "", sys.executable
         self.shares_files, self.here = True, False
         self.machine = name
@@ -122,11 +112,7 @@ class RayNode:
         """Have an actor there; AbsentError where Ray has no such machine now."""
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-        for found in alive(self._ray):
-            if self._host in names_of(found):
-                break
-        else:
-            raise AbsentError(f"{self.name} does not answer: '{self._host}' is not in the Ray cluster")
+        found = self.ray_machine()
         pinned = NodeAffinitySchedulingStrategy(found["NodeID"], soft=False)
         made = self._ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=_TRIES)(RankActor)
         actor = made.options(scheduling_strategy=pinned).remote(str(self._ranks_folder))
@@ -136,8 +122,33 @@ class RayNode:
         self.shares_files = theirs.file_digest == ours.file_digest
         self.here = self.shares_files and theirs.boot == ours.boot
         self.machine = theirs.name
-        self.devices = devices_of(theirs.devices, found.get("Resources", {}).get("GPU"))
+        of_ray = found.get("Resources", {}).get("GPU")
+        self.devices = devices_of(theirs.devices, of_ray)
+        if self.to_hold and of_ray:
+            self.devices = reserve_gpus(self._ray, found, self.cluster, self.to_hold)
         self._actor = actor
+
+    def ray_machine(self) -> Any:
+        """Its machine as Ray has it now; AbsentError where it has no such one."""
+        for found in alive(self._ray):
+            if self._host in names_of(found):
+                return found
+        raise AbsentError(f"{self.name} does not answer: '{self._host}' is not in the Ray cluster")
+
+    @property
+    def cluster(self) -> str:
+        """A name of its cluster that no other one has."""
+        return self._ranks_folder.parent.name
+
+    def has_ranks(self) -> bool:
+        """True if ranks run there, or may: it does not answer."""
+        if self._actor is None:
+            return True
+        try:
+            found: dict[str, int | None] = self._ray.get(self._actor.conditions.remote(), timeout=_ANSWER_S)
+        except self._ray.exceptions.RayError:
+            return True
+        return None in found.values()
 
     async def free_port(self) -> int:
         """A port that nobody listens at."""
@@ -200,75 +211,6 @@ class RayNode:
             raise AbsentError(said) from None
 
 
-def devices_of(seen: tuple[str, ...] | None, of_ray: float | None) -> tuple[str, ...] | None:
-    """The GPUs of a machine of Ray's: of those that are seen as many as Ray has, which may be fewer.
-
-    ``of_ray``: None where it has none, or knows nothing of them; where none is seen, numbers stand for Ray's.
-    """
-    if of_ray is None:
-        return seen
-    return tuple(map(str, range(int(of_ray)))) if seen is None else seen[: int(of_ray)]
-
-
-def machine_seeing(path: str) -> ActorMachine:
-    """This machine, as it sees the file at ``path``."""
-    seen = hashlib.sha256(text_of(path).encode()).hexdigest()
-    return ActorMachine(
-        sys.executable, seen, boot_of_machine(), this_machine(), visible_devices(_began_with())
-    )
-
-
-def _began_with() -> dict[str, str]:
-    """The environment that this process began with: Ray may hide GPUs from actors that ask for none."""
-    try:
-        return first_environment("self")
-    except OSError:
-        return dict(os.environ)
-
-
-def alive(ray: Any) -> list[Any]:
-    """The nodes that Ray has now, by address."""
-    return sorted((n for n in ray.nodes() if n["Alive"]), key=lambda n: str(n["NodeManagerAddress"]))
-
-
-def names_of(node: Any) -> tuple[str, str]:
-    """The names that a machine of Ray's can be called by: its host's name, its address."""
-    return str(node["NodeManagerHostname"]), str(node["NodeManagerAddress"])
-
-
-def machines_of(ray_machines: Sequence[Any], folder: Path, count: int | None) -> dict[str, str]:
-    """The machine of each node by the node's name, as it was when the cluster in ``folder`` was begun.
-
-    A new cluster has ``count`` nodes, or one of each of ``ray_machines``; where there is one machine it is
-    all of them. A machine goes by its host's name, or by its address where several have that name.
-
-    Raises
-    ------
-    HocketError
-        When there are fewer machines, or the cluster has another number of nodes.
-    """
-    path = folder / "ray-nodes.json"
-    if path.exists():
-        known = convert_document(read_document(path), dict[str, str], str(path))
-        if count is not None and count != len(known):
-            raise HocketError(
-                f"{count} servers, and the cluster in {folder} has {len(known)}; give --servers {len(known)}"
-            )
-        return known
-    hosts = Counter(names_of(node)[0] for node in ray_machines)
-    machines = [host if hosts[host] == 1 else address for host, address in map(names_of, ray_machines)]
-    wanted = len(machines) if count is None else count
-    if len(machines) == 1:
-        machines *= wanted
-    if wanted > len(machines):
-        raise HocketError(
-            f"{wanted} servers, and the Ray cluster has {len(machines)} nodes; give --servers {len(machines)}"
-        )
-    known = {f"node{place}": machine for place, machine in enumerate(machines[:wanted])}
-    write_json(known, path)
-    return known
-
-
 def ray_nodes(ray: Any, folder: Path, count: int | None) -> list[Node]:
     """The nodes, of the Ray cluster that ``ray`` is connected to, of the cluster in ``folder``.
 
@@ -292,3 +234,29 @@ def ray_nodes(ray: Any, folder: Path, count: int | None) -> list[Node]:
     if len(absent) == len(nodes):
         raise HocketError(f"{absent[0]}; {folder}/ray-nodes.json says which machine each node is")
     return nodes
+
+
+def hold_gpus(nodes: Sequence[Node], gpus_per_server: int) -> None:
+    """Hold in Ray the GPUs that each node is to have, where Ray has GPUs; these are the nodes' from then on.
+
+    Raises
+    ------
+    HocketError
+        When a machine has fewer, or other programs hold them.
+    """
+    shared_out(nodes, gpus_per_server)  # it has as many
+    there = [node for node in nodes if isinstance(node, RayNode) and node.devices]
+    for node in there:
+        node.to_hold = sum(slots_of(each, gpus_per_server) for each in there if each.machine == node.machine)
+    for node in there:
+        node.reach()
+
+
+def let_gpus_go(ray: Any, nodes: Sequence[Node]) -> None:
+    """Give GPUs back to Ray on machines on which none of our ranks is left."""
+    ours = [node for node in nodes if isinstance(node, RayNode) and node.to_hold]
+    busy = {node.machine for node in ours if node.has_ranks()}
+    for node in ours:
+        if node.machine not in busy:
+            with contextlib.suppress(AbsentError):
+                release_gpus(ray, node.ray_machine(), node.cluster)

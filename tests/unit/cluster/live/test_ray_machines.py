@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from hocket.cluster.live.nodes import AbsentError
-from hocket.cluster.live.ray_nodes import RankActor, RayNode, machines_of, ray_nodes
+from hocket.cluster.live.ray_machines import machines_of
+from hocket.cluster.live.ray_nodes import RankActor, RayNode, ray_nodes
 from hocket.errors import HocketError
 
 ray = pytest.importorskip("ray")
@@ -151,7 +152,7 @@ def test_a_node_has_the_gpus_that_ray_has(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seen: Any, of_ray: Any, expected: Any
 ) -> None:
     (tmp_path / "token").write_text("a token of this cluster")
-    monkeypatch.setattr("hocket.cluster.live.ray_nodes.visible_devices", lambda _: seen)
+    monkeypatch.setattr("hocket.cluster.live.ray_machines.visible_devices", lambda _: seen)
     found = machine("red", "10.0.0.1", FIRST)
     if of_ray is not None:
         found["Resources"] = {"CPU": 4.0, "GPU": of_ray}

@@ -1,0 +1,98 @@
+"""Machines of a Ray cluster: their names, their GPUs, and which of them is which node."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from hocket.cluster.live.devices import boot_of_machine, this_machine, visible_devices
+from hocket.cluster.live.nodes import text_of
+from hocket.document import convert_document, read_document, write_json
+from hocket.errors import HocketError
+from hocket.process_stats import first_environment
+
+
+class ActorMachine(msgspec.Struct, frozen=True):
+    """An actor's account of its machine: interpreter, a file of ours as it sees it, boot, name, GPUs."""
+
+    python: str
+    file_digest: str
+    boot: str
+    name: str
+    devices: tuple[str, ...] | None
+
+
+def devices_of(seen: tuple[str, ...] | None, of_ray: float | None) -> tuple[str, ...] | None:
+    """The GPUs of a machine of Ray's: of those that are seen as many as Ray has, which may be fewer.
+
+    ``of_ray``: None where it has none, or knows nothing of them; where none is seen, numbers stand for Ray's.
+    """
+    if of_ray is None:
+        return seen
+    return tuple(map(str, range(int(of_ray)))) if seen is None else seen[: int(of_ray)]
+
+
+def machine_seeing(path: str) -> ActorMachine:
+    """This machine, as it sees the file at ``path``."""
+    seen = hashlib.sha256(text_of(path).encode()).hexdigest()
+    return ActorMachine(
+        sys.executable, seen, boot_of_machine(), this_machine(), visible_devices(_began_with())
+    )
+
+
+def _began_with() -> dict[str, str]:
+    """The environment that this process began with: Ray may hide GPUs from actors that ask for none."""
+    try:
+        return first_environment("self")
+    except OSError:
+        return dict(os.environ)
+
+
+def alive(ray: Any) -> list[Any]:
+    """The nodes that Ray has now, by address."""
+    return sorted((n for n in ray.nodes() if n["Alive"]), key=lambda n: str(n["NodeManagerAddress"]))
+
+
+def names_of(node: Any) -> tuple[str, str]:
+    """The names that a machine of Ray's can be called by: its host's name, its address."""
+    return str(node["NodeManagerHostname"]), str(node["NodeManagerAddress"])
+
+
+def machines_of(ray_machines: Sequence[Any], folder: Path, count: int | None) -> dict[str, str]:
+    """The machine of each node by the node's name, as it was when the cluster in ``folder`` was begun.
+
+    A new cluster has ``count`` nodes, or one of each of ``ray_machines``; where there is one machine it is
+    all of them. A machine goes by its host's name, or by its address where several have that name.
+
+    Raises
+    ------
+    HocketError
+        When there are fewer machines, or the cluster has another number of nodes.
+    """
+    path = folder / "ray-nodes.json"
+    if path.exists():
+        known = convert_document(read_document(path), dict[str, str], str(path))
+        if count is not None and count != len(known):
+            raise HocketError(
+                f"{count} servers, and the cluster in {folder} has {len(known)}; give --servers {len(known)}"
+            )
+        return known
+    hosts = Counter(names_of(node)[0] for node in ray_machines)
+    machines = [host if hosts[host] == 1 else address for host, address in map(names_of, ray_machines)]
+    wanted = len(machines) if count is None else count
+    if len(machines) == 1:
+        machines *= wanted
+    if wanted > len(machines):
+        raise HocketError(
+            f"{wanted} servers, and the Ray cluster has {len(machines)} nodes; give --servers {len(machines)}"
+        )
+    known = {f"node{place}": machine for place, machine in enumerate(machines[:wanted])}
+    write_json(known, path)
+    return known
