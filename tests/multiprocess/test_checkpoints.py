@@ -198,7 +198,7 @@ def killed(
     for thread in threads:
         thread.start()
     try:
-        assert all(each.wait(60) for each in known), (errors, [each.poll() for each in processes])
+        assert all(each.wait(100) for each in known), (errors, [each.poll() for each in processes])
         time.sleep(chance.uniform(0.0, 0.3))
         chance.choice(processes).kill()
         for thread in threads:
@@ -211,7 +211,7 @@ def killed(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(200)
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize("mode", ["sync", "async"])
 def test_servers_that_are_killed_in_any_step_lose_nothing_that_was_acknowledged(
     mode: Any, tmp_path: Path
@@ -225,7 +225,7 @@ def test_servers_that_are_killed_in_any_step_lose_nothing_that_was_acknowledged(
             token=TOKEN,
             rule=rule,
             servers=2,
-            timeout_s=TIMEOUT_S,
+            timeout_s=90.0,  # two processes load torch, beside whatever runs
             checkpoint=str(tmp_path),
         )
         models = [made(Layers), made(Layers)]

@@ -5,7 +5,7 @@ Columns, by name, in any order, with ``|`` between them: ``JobID``; ``State``; `
 ``Elapsed`` (``1-02:03:04``) or ``Start`` and ``End``. Times are local, as 2026-01-31T18:41:01, or Unknown,
 None or empty. Others are not read. They come, for example, from
 
-    sacct -a -D --array --parsable2 -S 2026-01-01 -E now -o JobID,State,Submit,ElapsedRaw,AllocTRES
+    sacct -a -D --parsable2 -S 2026-01-01 -E now -o JobID,State,Submit,ElapsedRaw,AllocTRES
 
 ``12.batch``, ``12.extern``, ``12.0`` are steps of job 12, which is counted as a whole; ``12_7`` is a task of
 an array, a job like others; ``12+0`` and ``12+1`` are parts of one heterogeneous job.

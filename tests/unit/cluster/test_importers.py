@@ -254,6 +254,20 @@ def test_slurm_counts_jobs_and_says_what_it_left_out(trace: Path) -> None:
         assert line in said
 
 
+def test_slurm_reads_what_a_slurm_printed() -> None:
+    """Slurm 22.05.8, two nodes of two GPUs: an array, a heterogeneous job, one that failed at once."""
+    found = import_trace("slurm", Path(__file__).with_name("sacct_22_05.txt"))
+    assert {job.id: (job.gpus, job.arrival_s) for job in found.jobs.jobs} == {
+        **{"1": (1, 0.0), "2": (4, 0.0), "4": (1, 0.0)},
+        **{f"3_{task}": (1, 0.0) for task in range(4)},
+        **{"8": (1, 6.0), "9": (2, 6.0)},
+    }
+    assert [note for note in found.notes if "left out" in note] == [
+        "1 job left out: never began",  # it failed within its first second
+        "1 job left out: no GPU",
+    ]
+
+
 def test_slurm_takes_other_columns_for_gpus_and_time(trace: Path) -> None:
     head, lines = "JobID|State|Submit|ReqTRES", "12|TIMEOUT|2026-01-31T10:00:10|cpu=8,gres/gpu=4"
     for columns, cells, seconds in (
