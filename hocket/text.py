@@ -34,9 +34,9 @@ def machines_text(workers: int, servers: int) -> str:
     return counted(workers, "worker") + (f" and {counted(servers, 'server')}" if servers else "")
 
 
-def listed(names: Sequence[str]) -> str:
-    """``a``, ``a and b``, ``a, b and c``."""
-    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+def listed(names: Sequence[str], word: str = "and") -> str:
+    """``a``, ``a and b``, ``a, b and c``; or another word."""
+    return f" {word} ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
 def capitalized(text: str) -> str:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 
+from hocket.cluster.gpu_type import GpuType, WholeType, check_types
 from hocket.errors import HocketError, UnknownNameError
 from hocket.text import counted
 
@@ -23,12 +25,14 @@ _MOST = 1_000_000
 
 @dataclass(frozen=True, kw_only=True)
 class Cluster:
-    """Equal servers of equal GPUs.
+    """Equal servers of equal GPUs, or of GPUs of several types.
 
     Attributes
     ----------
     num_servers, gpus_per_server : how many.
     gpu_memory_bytes : of each GPU; jobs share a GPU as far as it goes.
+    gpu_types : in the order of GPUs so many of each type, all of them together; a type may come again.
+        Empty: one type that nobody names, on which every job computes at speed 1.
     startup_s : a, seconds before the first byte of each transfer.
     per_byte_s : b, seconds a byte takes when its servers do nothing else.
     contention_per_byte_s : eta, what each further transfer adds to that (Eq. 5); None: in proportion to b.
@@ -41,6 +45,7 @@ class Cluster:
     num_servers: int
     gpus_per_server: int
     gpu_memory_bytes: float = 16e9
+    gpu_types: tuple[GpuType, ...] = ()
     startup_s: float = STARTUP_S
     per_byte_s: float = PER_BYTE_S
     contention_per_byte_s: float | None = None
@@ -61,6 +66,10 @@ class Cluster:
         _check_range(self.per_byte_s, 1e-18, 1e9, "s per byte", "8.53e-10")
         if self.contention_per_byte_s is not None:
             _check_range(self.contention_per_byte_s, 0.0, 1e9, "s per byte of contention", "2.34e-10")
+        check_types(self.gpu_types, self.num_gpus)
+        for each in self.gpu_types:
+            if each.memory_bytes is not None:
+                _check_range(each.memory_bytes, 1.0, 2.0**53, f"bytes of memory of a {each.name}", "16e9")
         if self.sharing not in get_args(Sharing):
             raise UnknownNameError("sharing", str(self.sharing), list(get_args(Sharing)))
         racks = self.racks
@@ -80,6 +89,25 @@ class Cluster:
     def num_gpus(self) -> int:
         """All GPUs; GPU g is number g % gpus_per_server of server g // gpus_per_server."""
         return self.num_servers * self.gpus_per_server
+
+    @cached_property
+    def types(self) -> tuple[WholeType, ...]:
+        """The different types, each with all GPUs of it, in the order in which they come first."""
+        runs = self.gpu_types or (GpuType(name="", num_gpus=self.num_gpus),)
+        found: dict[str, WholeType] = {}
+        for run in runs:
+            memory = self.gpu_memory_bytes if run.memory_bytes is None else run.memory_bytes
+            before = found[run.name].num_gpus if run.name in found else 0
+            found[run.name] = WholeType(run.name, before + run.num_gpus, memory)
+        return tuple(found.values())
+
+    def type_of_gpu(self) -> npt.NDArray[np.int64]:
+        """The number of each GPU's type among :attr:`types`, (GPUs,)."""
+        if not self.gpu_types:
+            return np.zeros(self.num_gpus, np.int64)
+        number = {each.name: kind for kind, each in enumerate(self.types)}
+        kinds = np.array([number[run.name] for run in self.gpu_types], np.int64)
+        return np.repeat(kinds, [run.num_gpus for run in self.gpu_types])
 
     @property
     def eta_s(self) -> float:

@@ -8,6 +8,7 @@ from typing import NoReturn
 
 import msgspec
 
+from hocket.cluster.gpu_type import TYPE_RULE, is_type_name
 from hocket.errors import FormatError
 
 _MOST_GPUS = 1_000_000
@@ -17,6 +18,7 @@ _LARGEST_BYTES = 2.0**53  # sizes take part in float arithmetic: past this they 
 _MOST_BATCHES = 10_000
 NO_STARTUP_S = 0.0
 """The default of jobs and of their rows: msgspec leaves a default out where it is the very same object."""
+_SLOWEST = 1e-6
 _SAME = 1 + 1e-9  # what differs by less is the same but for rounding
 
 
@@ -40,6 +42,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     ``batches``: in the order in which they travel, one at a time; with them transfers overlap computing, and
     the next iteration begins when this one is computed. Without any there is one transfer after each.
     ``startup_s``: for how long it has its GPUs and does not compute yet, while its processes come up.
+    ``speeds``: by types of GPUs, how many times faster than said here it computes on them; it runs on no
+    others. Empty: on any, as said here.
     """
 
     id: str
@@ -53,6 +57,11 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     memory_bytes: float
     batches: tuple[Batch, ...] = ()
     startup_s: float = NO_STARTUP_S
+    speeds: dict[str, float] = {}
+
+    def speed_on(self, gpu_type: str) -> float | None:
+        """The speed of computing on GPUs of a type, None where it does not run on them."""
+        return self.speeds.get(gpu_type) if self.speeds else 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,6 +109,11 @@ def _check(job: Job, place: int, source: str) -> None:
     if job.forward_s + job.backward_s == 0:
         refuse("backward_s", "is 0 and so is forward_s; an iteration computes for some time")
 
+    for name, speed in job.speeds.items():
+        if not is_type_name(name):
+            refuse(f"speeds.{name}", TYPE_RULE)
+        if not _SLOWEST <= speed <= 1 / _SLOWEST:
+            refuse(f"speeds.{name}", f"{speed} is not a number of times between {_SLOWEST} and 1e6")
     if job.batches:
         _check_batches(job, refuse)
 

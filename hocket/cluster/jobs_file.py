@@ -35,6 +35,7 @@ class _JobRow(msgspec.Struct, frozen=True, kw_only=True):
     size_bytes: float | UnsetType = UNSET
     batches: tuple[Batch, ...] = ()
     startup_s: float = NO_STARTUP_S
+    speeds: dict[str, float] = {}
     step: str | dict[str, Any] | UnsetType = UNSET
     plan: str | dict[str, Any] | UnsetType = UNSET
 
@@ -104,6 +105,7 @@ def _job(row: _JobRow, steps: _Steps, source: str, field: str) -> Job:
         arrival_s=row.arrival_s,
         memory_bytes=row.memory_bytes,
         startup_s=row.startup_s,
+        speeds=row.speeds,
         **from_step,
     )
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from hocket.cluster.cluster import Cluster
 from hocket.cluster.engine.scheduling import Scheduling
+from hocket.cluster.gpu_type import GpuType
 from hocket.cluster.jobs import Job, JobSet
 from hocket.sim.draws import draw_number
 
@@ -30,6 +31,7 @@ class Run:
     job: Job
     number: int
     remaining: int
+    speed: Fraction = Fraction(1)  # of its computing on the GPUs that it has, or would be best on
     gpus: list[int] = field(default_factory=list)
     phase: dict[int, str] = field(default_factory=dict)  # of each GPU
     ends: dict[int, Fraction] = field(default_factory=dict)  # of GPUs that compute
@@ -72,9 +74,38 @@ class Simulation:
         self.now = Fraction(0)
         self.per_server = cluster.gpus_per_server
         self.rack = cluster.rack_of().tolist()
-        self.times = {run: self.times_of(run) for run in self.runs}
-        self.pieces = {run: self.pieces_of(run) for run in self.runs}
-        self.alone = {run: self.settled(run, Fraction(1)) for run in self.runs if run.job.batches}
+        # Of each GPU its type and its memory.
+        whole = (GpuType(name="", num_gpus=cluster.num_gpus),)
+        runs_of_gpus = [each for each in cluster.gpu_types or whole for _ in range(each.num_gpus)]
+        self.type = [each.name for each in runs_of_gpus]
+        self.memory = [each.memory_bytes or cluster.gpu_memory_bytes for each in runs_of_gpus]
+        self.times: dict[Run, list[tuple[Fraction, Fraction]]] = {}
+        self.pieces: dict[Run, list[tuple[Fraction, Fraction, str]]] = {}
+        self.alone: dict[Run, Fraction] = {}
+        for run in self.runs:
+            speeds = self.speeds(run)
+            self.compute_at(run, max(speeds[name] for name in speeds if self.could_fit(run, name)))
+
+    # Types of GPUs.
+
+    def speeds(self, run: Run) -> dict[str, Fraction]:
+        """The types that it accepts, in the order in which the cluster has them."""
+        names = list(dict.fromkeys(self.type))
+        if names == [""] or not run.job.speeds:
+            return dict.fromkeys(names, Fraction(1))
+        return {name: exact(run.job.speeds[name]) for name in names if name in run.job.speeds}
+
+    def could_fit(self, run: Run, name: str) -> bool:
+        """Whether there are enough GPUs of a type, large enough, with nobody on them."""
+        there = [m for m, other in zip(self.memory, self.type, strict=True) if other == name]
+        return sum(memory >= run.job.memory_bytes for memory in there) >= run.job.gpus
+
+    def compute_at(self, run: Run, speed: Fraction) -> None:
+        run.speed = speed
+        self.times[run] = self.times_of(run)
+        self.pieces[run] = self.pieces_of(run)
+        if run.job.batches:
+            self.alone[run] = self.settled(run, Fraction(1))
 
     # What orders jobs.
 
@@ -84,7 +115,7 @@ class Simulation:
         return self.a + self.b * exact(run.job.size_bytes)
 
     def computing(self, run: Run) -> Fraction:
-        return exact(run.job.forward_s) + exact(run.job.backward_s)
+        return (exact(run.job.forward_s) + exact(run.job.backward_s)) / run.speed
 
     def per_iteration(self, run: Run) -> Fraction:
         return self.computing(run) + (self.reduce(run) if run.servers else 0)
@@ -124,7 +155,7 @@ class Simulation:
         most = self.scheduling.jobs_per_gpu
         if most is not None and len(there) >= most:
             return False
-        return sum(there) + run.job.memory_bytes <= self.cluster.gpu_memory_bytes
+        return sum(there) + run.job.memory_bytes <= self.memory[g]
 
     def by_servers(self, free: list[int], servers: list[int]) -> list[int]:
         """Free GPUs of servers in the order of their load, in that of their own."""
@@ -133,9 +164,24 @@ class Simulation:
         return [g for s in ordered for g in sorted(of[s], key=lambda g: (self.load(g), g)) if g in free]
 
     def choose(self, run: Run) -> list[int] | None:
-        free, n = self.free(run), run.job.gpus
-        if len(free) < n:
+        """GPUs of the type on which it computes fastest, of those where it fits."""
+        free, speeds = self.free(run), self.speeds(run)
+        of_type = {name: [g for g in free if self.type[g] == name] for name in speeds}
+        fitting = [name for name in speeds if len(of_type[name]) >= run.job.gpus]
+        if not fitting:
             return None
+        speed = max(speeds[name] for name in fitting)
+        equal = [name for name in fitting if speeds[name] == speed]
+        self.compute_at(run, speed)
+        if self.placement == "earliest":
+            options = [self.choose_from(run, of_type[name]) for name in equal]
+            return min(options, key=lambda option: self.lost_time(run, option))
+        first = self.choose_from(run, [g for g in free if self.type[g] in equal])[0]
+        return self.choose_from(run, of_type[self.type[first]])
+
+    def choose_from(self, run: Run, free: list[int]) -> list[int]:
+        """The GPUs among these that the placement takes, in the order in which it does."""
+        n = run.job.gpus
         servers = list(range(self.cluster.num_servers))
         anywhere = sorted(free, key=lambda g: (self.load(g), g))
         if self.placement == "ff":
@@ -207,11 +253,17 @@ class Simulation:
         waits = {
             g: Fraction(0) if self.has_room(g, run) else self.load(g)
             for g in range(self.cluster.num_gpus)
-            if g not in self.held
+            if g not in self.held and self.memory[g] >= run.job.memory_bytes
         }
-        if len(waits) < run.job.gpus:
+        options = []
+        for name, speed in self.speeds(run).items():
+            there = sorted((g for g in waits if self.type[g] == name), key=lambda g: (waits[g], g))
+            if len(there) >= run.job.gpus:
+                first = there[: run.job.gpus]
+                options.append((waits[first[-1]] + self.service(run, speed), first))
+        if not options:
             return False
-        first = sorted(waits, key=lambda g: (waits[g], g))[: run.job.gpus]
+        _, first = min(options, key=lambda option: option[0])
         reserved = self.now + waits[first[-1]]
         run.reserved = reserved if run.reserved is None else min(run.reserved, reserved)
         self.held |= dict.fromkeys(first, run)
@@ -219,16 +271,28 @@ class Simulation:
 
     def is_open(self, run: Run, g: int, by: Run) -> bool:
         """True if the job may have a GPU that another one holds."""
-        per_iteration = self.computing(run) + (self.reduce(run) if run.job.gpus > 1 else 0)
-        end = self.now + exact(run.job.startup_s) + run.remaining * per_iteration + self.load(g)
+        speeds = self.speeds(run)
+        if self.type[g] not in speeds:
+            return False
+        end = self.now + exact(run.job.startup_s) + self.service(run, speeds[self.type[g]]) + self.load(g)
         assert by.reserved is not None
         return self.has_room(g, run) and (by is run or end <= by.reserved)
+
+    def service(self, run: Run, speed: Fraction) -> Fraction:
+        """What is left of a job that queues, at a speed of computing."""
+        before = run.speed
+        self.compute_at(run, speed)
+        found = run.remaining * (self.computing(run) + (self.reduce(run) if run.job.gpus > 1 else 0))
+        self.compute_at(run, before)
+        return found
 
     def place_on(self, run: Run, gpus: list[int] | None) -> bool:
         """Place a job on these GPUs, if there are any."""
         if gpus is None:
             return False
         run.gpus, run.start = sorted(gpus), self.now
+        assert len({self.type[g] for g in gpus}) == 1
+        self.compute_at(run, self.speeds(run)[self.type[gpus[0]]])
         servers = sorted({g // self.per_server for g in gpus})
         run.servers = servers if len(servers) > 1 else []
         run.overlaps = bool(run.servers and run.job.batches)
@@ -349,10 +413,13 @@ class Simulation:
     def times_of(self, run: Run) -> list[tuple[Fraction, Fraction]]:
         """When each batch is complete, and when it is due."""
         end = self.computing(run)
-        return [(min(exact(batch.ready_s), end), exact(batch.due_s)) for batch in run.job.batches]
+        return [
+            (min(exact(batch.ready_s) / run.speed, end), exact(batch.due_s) / run.speed)
+            for batch in run.job.batches
+        ]
 
     def pieces_of(self, run: Run) -> list[tuple[Fraction, Fraction, str]]:
-        forward, end = exact(run.job.forward_s), self.computing(run)
+        forward, end = exact(run.job.forward_s) / run.speed, self.computing(run)
         marks = sorted({mark for times in self.times[run] for mark in times})
         pieces = []
         for first, last, task in ((Fraction(0), forward, "forward"), (forward, end, "backward")):
@@ -527,7 +594,7 @@ class Simulation:
                     forward = first.phase[g] == "forward"
                     duration = first.job.forward_s if forward else first.job.backward_s
                     first.phase[g] = f"in {first.phase[g]}"
-                    first.ends[g] = self.now + exact(duration)
+                    first.ends[g] = self.now + exact(duration) / first.speed
 
     def run(self) -> None:
         """Let time pass until every job is over."""

@@ -17,6 +17,7 @@ from hocket.cluster.engine.conservation import validate
 from hocket.cluster.engine.policies.named_policies import POLICY_NAMES
 from hocket.cluster.engine.scheduling import Scheduling
 from hocket.cluster.engine.state import make_state
+from hocket.cluster.gpu_type import GpuType
 from hocket.cluster.jobs import Batch, Job, JobSet
 from hocket.cluster.simulator import clock as clocks
 from hocket.cluster.simulator.simulate import ClusterRun, TimelineWindow, _make_log, simulate
@@ -86,6 +87,40 @@ def cluster_of(rng: random.Random, *, ties: bool) -> Cluster:
     )
 
 
+def with_types(rng: random.Random, jobs: JobSet, cluster: Cluster, *, ties: bool) -> tuple[JobSet, Cluster]:
+    """Half of the time GPUs of several types, and jobs that run on some of them, each at a speed of its own.
+
+    With ``ties`` speeds are powers of two: times stay multiples of few numbers.
+    """
+    if rng.random() < 0.5:
+        return jobs, cluster
+    memory = {name: rng.choice([None, 8e9, 32e9]) for name in "abc"}
+    types, left = [], cluster.num_gpus
+    while left:
+        name, num = rng.choice("abc"), rng.randint(1, left)
+        types.append(GpuType(name=name, num_gpus=num, memory_bytes=memory[name]))
+        left -= num
+    typed = dataclasses.replace(cluster, gpu_types=tuple(types))
+
+    def job_on(job: Job) -> Job:
+        names = rng.sample("abc", rng.randint(0, 3))
+        speeds = {name: rng.choice([0.5, 1.0, 1.0, 2.0]) if ties else rng.uniform(0.3, 3.0) for name in names}
+        largest = max(
+            (each for each in typed.types if not speeds or each.name in speeds),
+            key=lambda each: (each.num_gpus, each.memory_bytes),
+            default=typed.types[0],
+        )
+        speeds = speeds if largest.name in speeds or not speeds else {largest.name: 0.5}
+        return msgspec.structs.replace(
+            job,
+            speeds=speeds,
+            gpus=min(job.gpus, largest.num_gpus),
+            memory_bytes=min(job.memory_bytes, largest.memory_bytes),
+        )
+
+    return JobSet(jobs=tuple(job_on(job) for job in jobs.jobs)), typed
+
+
 def sending_nothing(job: Job) -> Job:
     batches = tuple(msgspec.structs.replace(batch, size_bytes=0.0) for batch in job.batches)
     return msgspec.structs.replace(job, size_bytes=0.0, batches=batches)
@@ -117,6 +152,7 @@ def compared(
         cluster = dataclasses.replace(cluster, startup_s=0.0)
         jobs = JobSet(jobs=tuple(job if rng.random() < 0.3 else sending_nothing(job) for job in jobs.jobs))
     scheduling = drawn_scheduling(rng, placement, policy, seed)
+    jobs, cluster = with_types(rng, jobs, cluster, ties=ties)
     run = simulate(jobs, cluster, scheduling, TimelineWindow() if record else None)
     twins = naive.simulate(jobs, cluster, scheduling)
     for i, twin in enumerate(twins):
@@ -192,7 +228,9 @@ def test_everything_is_conserved_after_every_event(
     rng = random.Random(seed)
     cluster = cluster_of(rng, ties=ties)
     jobs = job_set(rng, cluster.num_gpus, ties=ties)
-    state, rules, _ = make_state(jobs, cluster, drawn_scheduling(rng, placement, policy, seed))
+    scheduling = drawn_scheduling(rng, placement, policy, seed)
+    jobs, cluster = with_types(rng, jobs, cluster, ties=ties)
+    state, rules, _ = make_state(jobs, cluster, scheduling)
     clock = clocks.make_clock(state)
     log = _make_log(None, 1.0, len(jobs.jobs))
     over = False
@@ -208,7 +246,7 @@ def test_recording_changes_nothing(seed: int, policy: str) -> None:
     """A recorded run passes every iteration one by one, others pass many at once: to the tick the same."""
     rng = random.Random(seed)
     cluster = cluster_of(rng, ties=False)
-    jobs = job_set(rng, cluster.num_gpus, ties=False)
+    jobs, cluster = with_types(rng, job_set(rng, cluster.num_gpus, ties=False), cluster, ties=False)
     runs = [
         simulate(jobs, cluster, Scheduling(placement="lwf-1", policy=policy), record=record)
         for record in (None, TimelineWindow())

@@ -39,7 +39,7 @@ def _check_gpus(state: EngineState, rules: Rules) -> dict[int, int]:
     """One task on each GPU at most, and no more memory than there is; how many GPUs each job is on."""
     residents: dict[int, int] = {}
     memory = state.sites.class_memory[state.jobs["memory_class"]]
-    whole = set()
+    whole: dict[int, set[int]] = {}
     for g, gpu in enumerate(state.gpus):
         used, w, here = 0, gpu["resident"], set()
         while w != NONE:
@@ -55,11 +55,14 @@ def _check_gpus(state: EngineState, rules: Rules) -> dict[int, int]:
         assert len(here) == gpu["jobs"] <= rules.jobs_per_gpu, f"GPU {g} has more jobs than it counts"
         closed = CLOSED if len(here) == rules.jobs_per_gpu else 0
         assert gpu["free"] + closed >= 0, f"GPU {g} has given more memory than it has"
-        whole.add(int(gpu["free"] + used + closed))
+        whole.setdefault(int(gpu["type"]), set()).add(int(gpu["free"] + used + closed))
+        assert all(state.jobs[j]["type"] == gpu["type"] for j in here), f"GPU {g} has a job of another type"
         assert gpu["running"] == NONE or state.workers[gpu["running"]]["gpu"] == g
-    assert len(whole) == 1, "memory was lost"
-    for c, need in enumerate(state.sites.class_memory):
-        assert state.sites.class_fits[c] == (state.gpus["free"] >= need).sum(), "free GPUs are miscounted"
+    assert all(len(found) == 1 for found in whole.values()), "memory was lost"
+    for kind in range(len(state.sites.class_fits)):
+        free = state.gpus["free"][state.gpus["type"] == kind]
+        for c, need in enumerate(state.sites.class_memory):
+            assert state.sites.class_fits[kind, c] == (free >= need).sum(), "free GPUs are miscounted"
     return residents
 
 

@@ -1,4 +1,4 @@
-"""The memory of GPUs: taken and given back, with counts of the GPUs that have room for each need."""
+"""The memory of GPUs: taken and given back, with counts of those of a type that have room for a need."""
 
 from __future__ import annotations
 
@@ -9,10 +9,16 @@ from hocket.kernel import lean_kernel
 def take_memory(gpus, sites, g, memory):
     """Take bytes of a GPU, or give them back if negative."""
     class_memory, class_fits = sites.class_memory, sites.class_fits
-    old, new = gpus[g].free, gpus[g].free - memory
+    kind, old, new = gpus[g].type, gpus[g].free, gpus[g].free - memory
     gpus[g].free = new
     for c in range(len(class_memory)):
         if new < class_memory[c] <= old:
-            class_fits[c] -= 1
+            class_fits[kind, c] -= 1
         elif old < class_memory[c] <= new:
-            class_fits[c] += 1
+            class_fits[kind, c] += 1
+
+
+@lean_kernel
+def has_room(gpus, g, types, memory):
+    """True if GPU g is of one of these types, a bit each, and has so many bytes free."""
+    return (types >> gpus[g].type) & 1 == 1 and gpus[g].free >= memory

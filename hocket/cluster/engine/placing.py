@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hocket.cluster.engine.engine import begin_iteration
 from hocket.cluster.engine.gpu_memory import take_memory
+from hocket.cluster.engine.gpu_types import fitting_types, take_pace
 from hocket.cluster.engine.placement.placement_dispatch import choose_gpus
 from hocket.cluster.engine.policies.policy_dispatch import key_of
 from hocket.cluster.engine.records import CLOSED, COMPUTING, FINISHED, NEVER, NONE, QUEUED
@@ -100,9 +101,10 @@ def _connect(jobs, ports, links, sites, rules, j):
 
 @lean_kernel
 def place_on(state, rules, j, now):
-    """Give job j the GPUs in ``sites.chosen``, ascending; it begins, unless it takes time to launch."""
+    """Give job j the GPUs in ``sites.chosen``, ascending, of one type; it begins, once it is launched."""
     jobs, workers, gpus, sites = state.jobs, state.workers, state.gpus, state.sites
     memory, chosen = sites.class_memory[jobs[j].memory_class], sites.chosen
+    take_pace(jobs, sites, j, gpus[chosen[0]].type)
     for i in range(jobs[j].gpus):
         w, g = jobs[j].first_worker + i, chosen[i]
         workers[w].gpu, workers[w].next = g, gpus[g].resident
@@ -121,7 +123,7 @@ def place_on(state, rules, j, now):
 @lean_kernel
 def _fits(state, j):
     """True if job j fits on GPUs that are open to it."""
-    return state.sites.class_fits[state.jobs[j].memory_class] >= state.jobs[j].gpus
+    return fitting_types(state.jobs, state.sites, j) != 0
 
 
 @lean_kernel

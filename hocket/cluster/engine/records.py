@@ -101,6 +101,19 @@ JOB = np.dtype(
         ("finish", np.int64),
         ("reserved", np.int64),  # when it fits at the latest by what it holds, or NEVER
         ("launch", np.int64),  # from ``start`` to its first iteration; 0 once that has begun
+        ("types", np.int64),  # those of GPUs that it may run on, a bit each
+        ("type", np.int64),  # the one that its times are for: before it is placed the one that suits it best
+    ],
+    align=True,
+)
+# A job's computing on one type of GPU: fields of ``JOB`` that depend on it.
+PACE = np.dtype(
+    [
+        ("forward", np.int64),
+        ("backward", np.int64),
+        ("reduce", np.int64),
+        ("first_segment", np.int64),
+        ("overlapped_segments", np.int64),
     ],
     align=True,
 )
@@ -132,6 +145,7 @@ GPU = np.dtype(
         ("free", np.int64),  # bytes; CLOSED less where no job may come
         ("jobs", np.int64),  # placed here
         ("touched", np.int64),  # whether it is listed in ``touched_gpus``
+        ("type", np.int64),
     ],
     align=True,
 )
@@ -195,7 +209,8 @@ class Sites(NamedTuple):
     """Places for jobs; the last seven fields are room to work in."""
 
     class_memory: Ints  # (classes,) bytes, ascending: the different needs of jobs
-    class_fits: Ints  # (classes,) GPUs with that much free
+    class_fits: Ints  # (types, classes) GPUs of a type with that much free
+    pace: Records  # (J, types) PACE
     rack: Ints  # (servers,)
     capacity: Floats  # (links,) bytes a tick
     batch_ticks: Floats  # what each job's batches take alone, in their order

@@ -4,8 +4,9 @@ Each time that the queue is placed:
 
 * Jobs that arrived so long ago go first, in the order of their arrival. One that fits is placed. One that
   does not *holds* as many GPUs as it needs: those on which it will fit first, by the service left of the jobs
-  there, and of equal ones the first. GPUs that another job holds are not among them. The first job that finds
-  too few ends this; those after it queue as all others do.
+  there, and of equal ones the first; of several types of GPUs those of the type on which it would be over
+  first. GPUs that another job holds are not among them. The first job that finds too few ends this; those
+  after it queue as all others do.
 * By then, the last of these GPUs has room at a certain time. The earliest such time so far is the job's
   *reservation*: it never moves to later.
 * Then all that queue, in the policy's order. One that does not fit beside what is held may have held GPUs as
@@ -25,6 +26,7 @@ from __future__ import annotations
 import numpy as np
 
 from hocket.cluster.engine.gpu_memory import take_memory
+from hocket.cluster.engine.gpu_types import service_on
 from hocket.cluster.engine.placement.gpu_load import add_up_loads, ascending, load_of
 from hocket.cluster.engine.records import CLOSED, NEVER, NONE
 from hocket.kernel import kernel, lean_kernel
@@ -71,17 +73,26 @@ def hold(state, rules, j, num_held, now):
     memory, num = sites.class_memory[jobs[j].memory_class], jobs[j].gpus
     add_up_loads(jobs, state.workers, gpus, rules.gpus_per_server, sites.gpu_load, sites.server_load)
     wait = np.empty(len(gpus), np.int64)
-    for g in range(len(gpus)):
-        if gpus[g].free >= memory:
-            wait[g] = 0
-        else:
-            wait[g] = sites.gpu_load[g] if _memory_of(state, rules, g) >= memory else NEVER
-    first = ascending(wait)[:num]
-    longest = wait[first[-1]]
-    if longest == NEVER:
+    least = earliest = NEVER
+    for kind in range(len(sites.class_fits)):
+        if (jobs[j].types >> kind) & 1 == 0:
+            continue
+        for g in range(len(gpus)):
+            wait[g] = NEVER
+            if gpus[g].type == kind:
+                if gpus[g].free >= memory:
+                    wait[g] = 0
+                elif _memory_of(state, rules, g) >= memory:
+                    wait[g] = sites.gpu_load[g]
+        first = ascending(wait)[:num]
+        longest = wait[first[-1]]
+        if longest < NEVER and longest + service_on(jobs, sites, j, kind) < earliest:
+            earliest, least = longest + service_on(jobs, sites, j, kind), longest
+            sites.option[:num] = first
+    if least == NEVER:
         return num_held
-    jobs[j].reserved = min(jobs[j].reserved, now + longest)
-    for g in first:
+    jobs[j].reserved = min(jobs[j].reserved, now + least)
+    for g in sites.option[:num]:
         take_memory(gpus, sites, g, CLOSED)
         sites.held[num_held], sites.holder[num_held] = g, j
         num_held += 1
@@ -100,17 +111,33 @@ def _is_open(state, j, i, now):
     """True if job j may have the i-th held GPU: it fits there, and is over before another's reservation."""
     jobs, sites = state.jobs, state.sites
     g = sites.held[i]
+    kind = state.gpus[g].type
+    if (jobs[j].types >> kind) & 1 == 0:
+        return False
     if state.gpus[g].free + CLOSED < sites.class_memory[jobs[j].memory_class]:
         return False
     if sites.holder[i] == j:
         return True
-    service = jobs[j].remaining * jobs[j].per_iteration
-    if jobs[j].gpus > 1:
-        service += jobs[j].remaining * jobs[j].reduce
-    end = now + jobs[j].launch + service
+    end = now + jobs[j].launch + service_on(jobs, sites, j, kind)
     # Most are too long at once, and need not be asked for what they find there.
     reserved = jobs[sites.holder[i]].reserved
     return end <= reserved and end + load_of(jobs, state.workers, state.gpus, g) <= reserved
+
+
+@lean_kernel
+def _fits_with_opened(state, j, num_held):
+    """True if of some type enough GPUs are open to job j, with those that ``sites.opened`` says."""
+    jobs, gpus, sites = state.jobs, state.gpus, state.sites
+    for kind in range(len(sites.class_fits)):
+        if (jobs[j].types >> kind) & 1 == 0:
+            continue
+        num = sites.class_fits[kind, jobs[j].memory_class]
+        for i in range(num_held):
+            if sites.opened[i] == 1 and gpus[sites.held[i]].type == kind:
+                num += 1
+        if num >= jobs[j].gpus:
+            return True
+    return False
 
 
 @lean_kernel
@@ -119,12 +146,12 @@ def open_held(state, j, num_held, now):
 
     ``sites.opened`` says which; nothing is open where it does not.
     """
-    jobs, sites = state.jobs, state.sites
+    sites = state.sites
     num_open = 0
     for i in range(num_held):
         sites.opened[i] = 1 if _is_open(state, j, i, now) else 0
         num_open += sites.opened[i]
-    if num_open == 0 or sites.class_fits[jobs[j].memory_class] + num_open < jobs[j].gpus:
+    if num_open == 0 or not _fits_with_opened(state, j, num_held):
         return False
     for i in range(num_held):
         if sites.opened[i] == 1:

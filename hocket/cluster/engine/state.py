@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from hocket.cluster.cluster import Cluster
+from hocket.cluster.engine.paces import alone_ticks, pace_rows, types_of
 from hocket.cluster.engine.placement.named_placements import placement_of
 from hocket.cluster.engine.policies.named_policies import policy_of
 from hocket.cluster.engine.records import (
@@ -17,8 +19,8 @@ from hocket.cluster.engine.records import (
     LINK,
     NEVER,
     NONE,
+    PACE,
     PORT,
-    SEGMENT,
     WAITING,
     WORKER,
     Floats,
@@ -28,13 +30,11 @@ from hocket.cluster.engine.records import (
     Sites,
 )
 from hocket.cluster.engine.scheduling import Scheduling
-from hocket.cluster.engine.segments import overlapped_segments, steady_ticks, task_segments
 from hocket.cluster.jobs import Job, JobSet
 from hocket.errors import HocketError
 
 # Sums of services stay below, and so do times: contention and chunks have their share in the estimate.
 _MOST_TICKS = 2.0**61
-_FEWEST_TICKS = 1000  # of an iteration: durations are rounded by less than a thousandth
 _NUM_TASKS = 2
 
 
@@ -90,9 +90,9 @@ def make_state(
     """
     scheduling.check()
     policy, placement = policy_of(scheduling.policy), placement_of(scheduling.placement)
-    _check_fits(jobs, cluster)
+    types = [types_of(job, cluster) for job in jobs.jobs]
     chunk = float(scheduling.chunk_bytes) if policy.preemptive else math.inf
-    finest_s = _tick_s(jobs, cluster, chunk)
+    finest_s = _tick_s(jobs, types, cluster, chunk)
     if tick_s is None:
         tick_s = finest_s
     elif finest_s > tick_s:
@@ -122,8 +122,8 @@ def make_state(
     )
     memory = np.array([math.ceil(job.memory_bytes) for job in jobs.jobs], np.int64)
     class_memory, memory_class = np.unique(memory, return_inverse=True)
-    free = math.floor(cluster.gpu_memory_bytes)
-    rows = _job_rows(jobs, cluster, tick_s)
+    paces, segments = pace_rows(jobs, types, cluster, tick_s)
+    rows = _job_rows(jobs, types, paces, tick_s)
     rows["memory_class"], rows["waits_at"], rows["reserved"] = memory_class, NONE, NEVER
     num_jobs, num_gpus, num_links = len(rows), cluster.num_gpus, cluster.num_links
     hops = np.minimum(rows["gpus"], cluster.num_servers) + (num_links - cluster.num_servers)
@@ -133,7 +133,8 @@ def make_state(
     workers["job"] = np.repeat(np.arange(num_jobs), rows["gpus"])
     workers["gpu"], workers["next"], workers["phase"] = NONE, NONE, WAITING
     gpus = np.zeros(num_gpus, GPU)
-    gpus["resident"], gpus["running"], gpus["free"] = NONE, NONE, free
+    gpus["resident"], gpus["running"], gpus["type"] = NONE, NONE, cluster.type_of_gpu()
+    gpus["free"] = np.array([math.floor(each.memory_bytes) for each in cluster.types])[gpus["type"]]
     links = np.zeros(num_links, LINK)
     for name in ("user", "flow", "waiting", "claimant"):
         links[name] = NONE
@@ -147,15 +148,16 @@ def make_state(
         gpus=gpus,
         ports=ports,
         links=links,
-        segments=_segment_rows(jobs, tick_s),
+        segments=segments,
         counts=np.zeros(1, COUNTS),
         sites=Sites(
             class_memory=class_memory,
-            class_fits=np.full(len(class_memory), num_gpus, np.int64),
+            class_fits=np.zeros((len(cluster.types), len(class_memory)), np.int64),
+            pace=paces,
             rack=cluster.rack_of(),
             capacity=cluster.link_capacity() / rules.per_byte,
             batch_ticks=np.array(
-                [_alone_ticks(b.size_bytes, cluster, tick_s) for job in jobs.jobs for b in job.batches],
+                [alone_ticks(b.size_bytes, cluster, tick_s) for job in jobs.jobs for b in job.batches],
                 np.float64,
             ),
             route=np.full((num_jobs if rules.max_min else 0, int(hops.max())), NONE, np.int64),
@@ -184,75 +186,42 @@ def make_state(
         room=np.zeros(num_links),
         load=room(num_links),
     )
+    count_room(state)
     return state, rules, tick_s
 
 
-def _segment_rows(jobs: JobSet, tick_s: float) -> Records:
-    segments = [
-        segment
-        for job in jobs.jobs
-        for segment in (*task_segments(job, tick_s), *overlapped_segments(job, tick_s))
-    ]
-    rows = np.zeros(len(segments), SEGMENT)
-    rows["ticks"], rows["backward"], rows["needs"], rows["gives"] = np.array(segments, np.int64).T
-    return rows
+def count_room(state: EngineState) -> None:
+    """Count anew how many GPUs of each type have room for each need of memory."""
+    for kind in range(len(state.sites.class_fits)):
+        free = state.gpus["free"][state.gpus["type"] == kind]
+        for c, need in enumerate(state.sites.class_memory.tolist()):
+            state.sites.class_fits[kind, c] = (free >= need).sum()
 
 
-def _job_rows(jobs: JobSet, cluster: Cluster, tick_s: float) -> Records:
+def _job_rows(jobs: JobSet, types: Sequence[Collection[int]], paces: Records, tick_s: float) -> Records:
     rows = np.zeros(len(jobs.jobs), JOB)
     for i, job in enumerate(jobs.jobs):
         row = rows[i]
         row["gpus"], row["iterations"], row["remaining"] = job.gpus, job.iterations, job.iterations
-        row["forward"], row["backward"] = round(job.forward_s / tick_s), round(job.backward_s / tick_s)
         row["launch"] = round(job.startup_s / tick_s)
-        row["reduce"] = _exposed_ticks(job, cluster, tick_s)
         row["num_segments"], row["num_batches"] = _NUM_TASKS, len(job.batches)
-        row["overlapped_segments"] = len(overlapped_segments(job, tick_s))
         row["size"], row["arrival"] = job.size_bytes, round(job.arrival_s / tick_s)
-        if row["forward"] + row["backward"] < _FEWEST_TICKS:
-            raise HocketError(
-                f"job '{job.id}' computes {job.forward_s + job.backward_s:g} s an iteration: beside jobs of "
-                f"so many hours time is counted in steps of {tick_s:g} s; simulate it in a job set of its own"
-            )
+        row["types"] = sum(1 << kind for kind in types[i])
+    # What a job could never be placed on has no times.
+    computing = paces["forward"] + paces["backward"]
+    rows["type"] = np.where(computing > 0, computing, NEVER).argmin(axis=1)
+    suited = paces[np.arange(len(rows)), rows["type"]]
+    for name in PACE.names or ():
+        rows[name] = suited[name]
     by_rank = sorted(range(len(rows)), key=lambda i: (jobs.jobs[i].arrival_s, jobs.jobs[i].id))
     rows["rank"][by_rank] = np.arange(len(rows))
     rows["draw"] = np.arange(len(rows))
     rows["first_worker"] = np.cumsum(rows["gpus"]) - rows["gpus"]
     rows["first_batch"] = np.cumsum(rows["num_batches"]) - rows["num_batches"]
-    num_segments = rows["num_segments"] + rows["overlapped_segments"]
-    rows["first_segment"] = np.cumsum(num_segments) - num_segments
     return rows
 
 
-def _alone_ticks(size_bytes: float, cluster: Cluster, tick_s: float) -> int:
-    """Ticks that a transfer takes with its links for itself."""
-    return round((cluster.startup_s + cluster.per_byte_s * size_bytes) / tick_s)
-
-
-def _exposed_ticks(job: Job, cluster: Cluster, tick_s: float) -> int:
-    """Ticks that its transfers alone add to an iteration's computing: all of them, unless they overlap."""
-    if not job.batches:
-        return _alone_ticks(job.size_bytes, cluster, tick_s)
-    segments = overlapped_segments(job, tick_s)
-    travel = tuple(_alone_ticks(batch.size_bytes, cluster, tick_s) for batch in job.batches)
-    return steady_ticks(segments, travel) - sum(segment.ticks for segment in segments)
-
-
-def _check_fits(jobs: JobSet, cluster: Cluster) -> None:
-    for job in jobs.jobs:
-        if job.gpus > cluster.num_gpus:
-            raise HocketError(
-                f"job '{job.id}' needs {job.gpus} GPUs and the cluster has {cluster.num_gpus}; "
-                "it can never be placed: give the cluster more, or drop the job"
-            )
-        if math.ceil(job.memory_bytes) > math.floor(cluster.gpu_memory_bytes):
-            raise HocketError(
-                f"job '{job.id}' needs {job.memory_bytes:.15g} bytes of memory of each GPU and the cluster's "
-                f"have {cluster.gpu_memory_bytes:.15g}; it can never be placed: raise the memory, or drop it"
-            )
-
-
-def _tick_s(jobs: JobSet, cluster: Cluster, chunk: float) -> float:
+def _tick_s(jobs: JobSet, types: Sequence[Mapping[int, Job]], cluster: Cluster, chunk: float) -> float:
     """The finest tick with which neither a time, nor a key, nor a load overflows.
 
     One job after another is an upper bound of the makespan.
@@ -260,12 +229,13 @@ def _tick_s(jobs: JobSet, cluster: Cluster, chunk: float) -> float:
     # Eq. 5: the transfers of the busiest server get b + eta a byte together, or better. Flows that share
     # max-min fairly fill some link, at least the narrowest.
     total_s = 0.0
-    for job in jobs.jobs:
+    for job, mine in zip(jobs.jobs, types, strict=True):
         transfers = max(1, len(job.batches))
         chunks = transfers + (0.0 if math.isinf(chunk) else job.size_bytes / chunk)
         per_byte_s = (cluster.per_byte_s + cluster.eta_s) * cluster.oversubscription
         transfer_s = chunks * cluster.startup_s + per_byte_s * job.size_bytes
-        service_s = job.iterations * (job.forward_s + job.backward_s + transfer_s)
+        computing_s = max(each.forward_s + each.backward_s for each in mine.values())
+        service_s = job.iterations * (computing_s + transfer_s)
         total_s += job.startup_s + service_s * max(job.gpus, cluster.gpus_per_server)
     total_s += max(job.arrival_s for job in jobs.jobs)
     for digits in range(12, -1, -1):

@@ -24,9 +24,9 @@ from hocket.cluster.engine.records import (
     Rules,
 )
 from hocket.cluster.engine.scheduling import Scheduling
-from hocket.cluster.engine.state import EngineState, make_state
+from hocket.cluster.engine.state import EngineState, count_room, make_state
 from hocket.cluster.jobs import Job, JobSet
-from hocket.cluster.live.state_migration import carry, count_room
+from hocket.cluster.live.state_migration import carry
 from hocket.errors import HocketError
 from hocket.text import counted, scaled_text
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from hocket.cluster.engine.records import NONE, Ints
-from hocket.cluster.engine.state import EngineState
+from hocket.cluster.engine.state import EngineState, count_room
 
 
 def carry(old: EngineState, kept: Ints, new: EngineState) -> None:
@@ -21,8 +21,9 @@ def carry(old: EngineState, kept: Ints, new: EngineState) -> None:
     port_of = _lookup(len(old.ports), ports)
 
     rows[:] = old.jobs[kept]
-    for name in ("first_worker", "first_port", "first_segment", "first_batch", "memory_class"):
+    for name in ("first_worker", "first_port", "first_batch", "memory_class"):
         rows[name] = fresh[name]
+    rows["first_segment"] = new.sites.pace["first_segment"][np.arange(n), rows["type"]]
     for name in ("blocker", "next_waiting", "previous_waiting"):
         rows[name] = job_of[rows[name]]
     for mine, theirs, places in ((new.workers, old.workers, workers), (new.ports, old.ports, ports)):
@@ -51,12 +52,6 @@ def carry(old: EngineState, kept: Ints, new: EngineState) -> None:
         hops = min(new.sites.route.shape[1], old.sites.route.shape[1])
         new.sites.route[:n, :hops] = old.sites.route[kept, :hops]
     count_room(new)
-
-
-def count_room(state: EngineState) -> None:
-    """Count anew how many GPUs have room for each need of memory."""
-    for c, need in enumerate(state.sites.class_memory.tolist()):
-        state.sites.class_fits[c] = (state.gpus["free"] >= need).sum()
 
 
 def _places(first: Ints, number: Ints) -> Ints:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from hocket.cluster.engine.gpu_types import take_pace
 from hocket.cluster.engine.placement.gpu_load import ascending
 from hocket.cluster.engine.placement.ls import least_loaded
 from hocket.cluster.engine.placement.lwf import by_server
@@ -109,33 +110,44 @@ def lost_time(state, gpus_per_server, j, option):
 
 
 @kernel
-def earliest_finish(state, gpus_per_server, j, memory):
-    """Write job j's GPUs, all with ``memory`` bytes free, to ``sites.chosen``."""
+def _options_of(state, gpus_per_server, k, types, memory, num):
+    """Write the k-th way to have GPUs of one of ``types`` to ``sites.option``; how many, at most ``num``.
+
+    Servers, then racks, then all servers, then all GPUs.
+    """
     gpus, sites = state.gpus, state.sites
-    gpu_load, option, chosen = sites.gpu_load, sites.option, sites.chosen
-    rack = sites.rack
-    num, num_servers = state.jobs[j].gpus, len(rack)
-    servers = ascending(sites.server_load)
-    racks = len(sites.capacity) - num_servers
+    gpu_load, option, rack = sites.gpu_load, sites.option, sites.rack
+    num_servers = len(rack)
+    if k < num_servers:
+        if num > gpus_per_server:
+            return 0
+        servers = np.arange(k, k + 1)
+    elif k < len(sites.capacity):
+        servers = ascending(sites.server_load)
+        servers = servers[rack[servers] == k - num_servers]
+    elif k == len(sites.capacity):
+        servers = ascending(sites.server_load)
+    else:
+        least_loaded(gpus, gpu_load, types, memory, num, option)
+        return num
+    return by_server(gpus, gpu_load, servers, gpus_per_server, types, memory, option[:num])
+
+
+@kernel
+def earliest_finish(state, gpus_per_server, j, types, memory):
+    """Write job j's GPUs, all of one of ``types`` with ``memory`` bytes free, to ``sites.chosen``."""
+    sites, num = state.sites, state.jobs[j].gpus
+    option, chosen = sites.option, sites.chosen
     least = np.inf
-    # Servers, then racks, then all servers, then all GPUs.
-    for k in range(num_servers + racks + 2):
-        if k < num_servers:
-            if num > gpus_per_server:
-                continue
-            found = by_server(gpus, gpu_load, np.arange(k, k + 1), gpus_per_server, memory, num, option)
-        elif k < num_servers + racks:
-            inside = servers[rack[servers] == k - num_servers]
-            found = by_server(gpus, gpu_load, inside, gpus_per_server, memory, num, option)
-        elif k == num_servers + racks:
-            found = by_server(gpus, gpu_load, servers, gpus_per_server, memory, num, option)
-        else:
-            least_loaded(gpus, gpu_load, memory, num, option)
-            found = num
-        if found < num:
+    for kind in range(len(sites.class_fits)):
+        if (types >> kind) & 1 == 0:
             continue
-        option[:num].sort()
-        lost = lost_time(state, gpus_per_server, j, option[:num])
-        if lost < least:
-            least = lost
-            chosen[:num] = option[:num]
+        take_pace(state.jobs, sites, j, kind)
+        for k in range(len(sites.capacity) + 2):
+            if _options_of(state, gpus_per_server, k, 1 << kind, memory, num) < num:
+                continue
+            option[:num].sort()
+            lost = lost_time(state, gpus_per_server, j, option[:num])
+            if lost < least:
+                least = lost
+                chosen[:num] = option[:num]

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from hocket.cluster.engine.gpu_memory import has_room
 from hocket.cluster.engine.placement.gpu_load import ascending
 from hocket.kernel import kernel
 
 
 @kernel
-def least_loaded(gpus, gpu_load, memory, num, chosen):
-    """Write the ``num`` least-loaded GPUs with ``memory`` bytes free to ``chosen``; ties go to the first."""
+def least_loaded(gpus, gpu_load, types, memory, num, chosen):
+    """Write to ``chosen`` the ``num`` least-loaded GPUs of these types with ``memory`` bytes free.
+
+    Ties go to the first.
+    """
     n = 0
     for g in ascending(gpu_load):
-        if n < num and gpus[g].free >= memory:
+        if n < num and has_room(gpus, g, types, memory):
             chosen[n] = g
             n += 1

@@ -11,31 +11,35 @@ Differs from the paper
 
 from __future__ import annotations
 
+from hocket.cluster.engine.gpu_memory import has_room
 from hocket.cluster.engine.placement.gpu_load import ascending
 from hocket.cluster.engine.placement.ls import least_loaded
 from hocket.kernel import kernel
 
 
 @kernel
-def by_server(gpus, gpu_load, servers, gpus_per_server, memory, num, chosen):
-    """Write ``num`` GPUs to ``chosen``, server by server, the least loaded of each first; how many."""
-    n = 0
+def by_server(gpus, gpu_load, servers, gpus_per_server, types, memory, chosen):
+    """Fill ``chosen`` with GPUs, server by server, the least loaded of each first; how many there are."""
+    n, num = 0, len(chosen)
     for server in servers:
         first = server * gpus_per_server
         if n == num:
             break
         for i in ascending(gpu_load[first : first + gpus_per_server]):
-            if n < num and gpus[first + i].free >= memory:
+            if n < num and has_room(gpus, first + i, types, memory):
                 chosen[n] = first + i
                 n += 1
     return n
 
 
 @kernel
-def least_workload_first(gpus, sites, rules, memory, num):
-    """Write ``num`` GPUs with ``memory`` bytes free to ``sites.chosen``; ties go to the first."""
+def least_workload_first(gpus, sites, rules, types, memory, num):
+    """Write ``num`` GPUs of these types with ``memory`` bytes free to ``sites.chosen``.
+
+    Ties go to the first.
+    """
     if num <= rules.kappa:
-        least_loaded(gpus, sites.gpu_load, memory, num, sites.chosen)
+        least_loaded(gpus, sites.gpu_load, types, memory, num, sites.chosen)
     else:
         servers = ascending(sites.server_load)
-        by_server(gpus, sites.gpu_load, servers, rules.gpus_per_server, memory, num, sites.chosen)
+        by_server(gpus, sites.gpu_load, servers, rules.gpus_per_server, types, memory, sites.chosen[:num])

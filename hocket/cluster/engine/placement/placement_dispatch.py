@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hocket.cluster.engine.gpu_types import fastest_types, fitting_types
 from hocket.cluster.engine.placement.earliest import earliest_finish
 from hocket.cluster.engine.placement.ff import first_fit
 from hocket.cluster.engine.placement.gpu_load import add_up_loads
@@ -13,21 +14,34 @@ from hocket.kernel import kernel
 
 
 @kernel
-def choose_gpus(state, rules, j):
-    """Write job j's GPUs to ``sites.chosen``, ascending; enough have the memory that it needs free."""
+def _choose(state, rules, j, types):
+    """Write GPUs of these types, a bit each, to ``sites.chosen``: job j's, if all of them were of one type.
+
+    The first one is of the type that it should have.
+    """
     jobs, gpus, sites = state.jobs, state.gpus, state.sites
     num, memory, chosen = jobs[j].gpus, sites.class_memory[jobs[j].memory_class], sites.chosen
-    per_server, gpu_load = rules.gpus_per_server, sites.gpu_load
     if rules.placement == FIRST_FIT:
-        first_fit(gpus, memory, num, chosen)
+        first_fit(gpus, types, memory, num, chosen)
     elif rules.placement == RAND:
-        draw_gpus(gpus, memory, num, rules.seed, jobs[j].draw, chosen)
+        draw_gpus(gpus, types, memory, num, rules.seed, jobs[j].draw, chosen)
+    elif rules.placement == LEAST_LOADED:
+        least_loaded(gpus, sites.gpu_load, types, memory, num, chosen)
+    elif rules.placement == LEAST_WORKLOAD_FIRST:
+        least_workload_first(gpus, sites, rules, types, memory, num)
     else:
-        add_up_loads(jobs, state.workers, gpus, per_server, gpu_load, sites.server_load)
-        if rules.placement == LEAST_LOADED:
-            least_loaded(gpus, gpu_load, memory, num, chosen)
-        elif rules.placement == LEAST_WORKLOAD_FIRST:
-            least_workload_first(gpus, sites, rules, memory, num)
-        else:
-            earliest_finish(state, per_server, j, memory)
-    chosen[:num].sort()
+        earliest_finish(state, rules.gpus_per_server, j, types, memory)
+
+
+@kernel
+def choose_gpus(state, rules, j):
+    """Write job j's GPUs to ``sites.chosen``, ascending; of some type enough are open to it."""
+    jobs, gpus, sites = state.jobs, state.gpus, state.sites
+    types = fastest_types(sites, j, fitting_types(jobs, sites, j))
+    if rules.placement not in (FIRST_FIT, RAND):
+        add_up_loads(jobs, state.workers, gpus, rules.gpus_per_server, sites.gpu_load, sites.server_load)
+    _choose(state, rules, j, types)
+    only = 1 << gpus[sites.chosen[0]].type
+    if only != types:
+        _choose(state, rules, j, only)
+    sites.chosen[: jobs[j].gpus].sort()
