@@ -16,6 +16,7 @@ from hocket.predictor.prediction_curves import (
     saturation,
 )
 from hocket.predictor.prediction_notes import (
+    interpolated_note,
     lockstep_note,
     together_note,
     unsteady_note,
@@ -126,7 +127,7 @@ def _doubt(curve: Sequence[Prediction]) -> str:
 
 def caveats(rows: Sequence[Prediction]) -> list[str]:
     """Reasons why figures of ``rows`` are not what they seem."""
-    notes = (lockstep_note(rows), together_note(rows), unsteady_note(rows))
+    notes = (lockstep_note(rows), together_note(rows), unsteady_note(rows), interpolated_note(rows))
     return [note for note in notes if note is not None]
 
 

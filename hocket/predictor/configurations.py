@@ -18,6 +18,7 @@ from hocket.graph import Plan, StepGraph
 from hocket.logs import logger
 from hocket.network import Network
 from hocket.planner import Architecture, Barrier
+from hocket.predictor.interpolation import bracketed, interpolated
 from hocket.predictor.kernel_run import ended_by
 from hocket.predictor.machines import ALIKE, Machines
 from hocket.predictor.prediction import summed_up
@@ -72,7 +73,9 @@ def predict(
         Bandwidth, startup, parse costs, pattern and window. Its number of workers does not matter; its number
         of servers is the default of ``servers``.
     workers, servers
-        A number each, or several; a row for each combination. AllReduce has no servers.
+        A number each, or several; a row for each combination. AllReduce has no servers. Where simulating all
+        numbers of workers takes long, some are simulated and the rows between them interpolated, which
+        ``Prediction.interpolated`` says.
     mode
         "async" (Algorithm 3.1) or "sync"; None: sync with AllReduce, async with parameter servers.
     architecture
@@ -184,14 +187,18 @@ def predict(
             raise HocketError(f"{len(servers)} numbers of servers: all-reduce has none; leave them out")
         if price_per_server_hour is not None:
             raise HocketError(f"price {price_per_server_hour} of a server: all-reduce has none; leave it out")
-    check_size(prepared, repeats)
+    between = bracketed(prepared, repeats)
+    simulated = [k for k in range(len(prepared)) if k not in between]
+    check_size([prepared[k] for k in simulated], repeats)
     seeds = range(seed, seed + repeats)
-    tasks = [(each, s) for each in prepared for s in seeds]
-    outcomes = on_ray(_run_copy, tasks, progress) if engine == "ray" else _on_threads(tasks, progress)
+    tasks = [(prepared[k], s) for k in simulated for s in seeds]
+    runs = on_ray(_run_copy, tasks, progress) if engine == "ray" else _on_threads(tasks, progress)
+    outcomes = {k: runs[i * repeats : (i + 1) * repeats] for i, k in enumerate(simulated)}
+    for k, (fewer, more) in between.items():
+        pairs = zip(outcomes[fewer], outcomes[more], strict=True)
+        outcomes[k] = [interpolated(prepared[k], prepared[fewer], prepared[more], pair) for pair in pairs]
     rows = [
-        summed_up(
-            each, outcomes[k * repeats : (k + 1) * repeats], price_per_worker_hour, price_per_server_hour
-        )
+        summed_up(each, outcomes[k], price_per_worker_hour, price_per_server_hour)
         for k, each in enumerate(prepared)
     ]
     setup = setup_line(graph, network, rows[0])

@@ -87,6 +87,9 @@ class Prediction(Summarized, msgspec.Struct, frozen=True, kw_only=True):
         The steps of each worker that the longest run simulated, and whether the first and the second half of
         every run's steps (without the skipped ones) take the same time to within 5%; None where one step is
         all that counts.
+    interpolated
+        The two simulated numbers of workers, fewer and more, between which this row is on a line of the time
+        of a step; None where it was simulated itself.
 
     Examples
     --------
@@ -127,6 +130,7 @@ class Prediction(Summarized, msgspec.Struct, frozen=True, kw_only=True):
     efficiency: float | None = None
     steps: int = 0
     steady: bool | None = None
+    interpolated: tuple[int, int] | None = None
 
     @property
     def machines(self) -> str:
@@ -254,6 +258,7 @@ def summed_up(
         efficiency=efficiency,
         steps=max(outcome.steps for outcome in outcomes),
         steady=None if None in halves else all(halves),
+        interpolated=outcomes[0].between,
     )
 
 

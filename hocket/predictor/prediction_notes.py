@@ -106,6 +106,19 @@ def unsteady_note(rows: Iterable[Prediction]) -> str | None:
     )
 
 
+def interpolated_note(rows: Sequence[Prediction]) -> str | None:
+    """A note on rows that lie between simulated ones; None where all were simulated."""
+    between = [row for row in rows if row.interpolated is not None]
+    if not between:
+        return None
+    simulated = sorted({row.workers for row in rows if row.interpolated is None})
+    return (
+        f"interpolated: {len(between)} of {counted(len(rows), 'row')}, on a line of the time of a step between"
+        f" neighbours that were simulated, {listed([str(workers) for workers in simulated])} workers; fewer"
+        " numbers of workers, or fewer --steps, are all simulated"
+    )
+
+
 def _machines(rows: Sequence[Prediction]) -> str:
     """Workers and servers of ``rows``, those of one number of servers together."""
     beside: dict[int, list[int]] = {}

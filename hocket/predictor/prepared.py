@@ -20,6 +20,7 @@ from hocket.predictor.lowering import ExchangeRules, WorkerStep, lower_worker_st
 from hocket.predictor.prediction_request import Mode, Request
 from hocket.predictor.racks import ring_of
 from hocket.predictor.unlike_steps import uneven_s
+from hocket.sim.barrier_steps import BarrierStep
 from hocket.sim.lowering.lowered import Lowered
 from hocket.sim.step_runs import lower, lower_for_one
 from hocket.tuner.policies import Exchange, check_request, make_plan, own_architecture
@@ -52,6 +53,13 @@ class Prepared:
     def lowered_for_one(self) -> Lowered:
         """As ``lowered``, of one worker that stands for all."""
         return lower_for_one(self.request.graph, self.plan, self.network)
+
+    @cached_property
+    def barrier_step(self) -> BarrierStep | None:
+        """The step where updates wait for all reductions, drawn without an event loop; None where not."""
+        if self.rules.drawn_anew:
+            return None
+        return BarrierStep.of(self.request.graph, self.plan, self.network)
 
     @property
     def step_on_servers(self) -> WorkerStep:

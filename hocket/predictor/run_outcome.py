@@ -33,7 +33,8 @@ _MOST_ENDS = 1 << 25  # half a gigabyte
 class Outcome:
     """One run: seconds a step, examples a second, what was simulated, and how busy everything was.
 
-    ``steps``: of each worker; ``steady``: whether halves of the run agree, None where one step counts.
+    ``steps``: of each worker; ``steady``: whether halves of the run agree, None where one step counts;
+    ``between``: the simulated numbers of workers that it is interpolated between, None of a simulated run.
     """
 
     step_s: float
@@ -43,6 +44,7 @@ class Outcome:
     events: int
     wall_s: float
     usage: Usage
+    between: tuple[int, int] | None = None
 
 
 def run(prepared: Prepared, seed: int, watch: Indices | None = None) -> Outcome:
@@ -64,10 +66,9 @@ def run(prepared: Prepared, seed: int, watch: Indices | None = None) -> Outcome:
     skipped = skip * prepared.ends_a_step
     from_s = float(ends_s[skipped - 1]) if skipped else 0.0
     step_s = (float(ends_s[-1]) - from_s) / (steps - skip)
-    counted = prepared.needed or prepared.network.num_workers
     return Outcome(
         step_s=step_s,
-        throughput=_throughput(counted * request.graph.batch_size, step_s),
+        throughput=throughput_of(prepared, step_s),
         steps=steps,
         steady=steady,
         events=events,
@@ -76,8 +77,9 @@ def run(prepared: Prepared, seed: int, watch: Indices | None = None) -> Outcome:
     )
 
 
-def _throughput(examples: int, step_s: float) -> float:
-    """Examples a second, of so many in a step."""
+def throughput_of(prepared: Prepared, step_s: float) -> float:
+    """Examples a second, where each worker's step takes so long."""
+    examples = (prepared.needed or prepared.network.num_workers) * prepared.request.graph.batch_size
     if not (step_s > 0 and 0 < examples / step_s < math.inf):
         rule = "nothing in it takes time" if step_s == 0 else "such times cannot be counted with"
         raise HocketError(f"a step takes {step_s:g} s: {rule}; give a step whose operations compute")
@@ -87,18 +89,8 @@ def _throughput(examples: int, step_s: float) -> float:
 def _ends(prepared: Prepared, seed: int, steps: int, watch: Indices) -> tuple[Floats, Indices, int]:
     """Ends of steps, whose each is (-1: all workers'), and how many events that took."""
     request, network = prepared.request, prepared.network
-    if are_equal(prepared):
-        seconds, events = equal_step_times(prepared, steps - request.skip, watch)
-        return np.concatenate([np.zeros(request.skip), np.cumsum(seconds)]), np.full(steps, -1), events
     if prepared.step is None:
-        runs = StepRuns(
-            prepared.lowered,
-            seed,
-            prepared.rules.drawn_anew,
-            speeds=prepared.speeds,
-            topology=prepared.topology if prepared.plan.architecture == "ps" else None,
-        )
-        seconds, events = step_times(runs, steps - request.skip, watch)
+        seconds, events = _overlapping(prepared, seed, steps - request.skip, watch)
         # Each step is drawn by itself and has run-up of its own: none has to be simulated only to be skipped.
         ends_s = np.concatenate([np.zeros(request.skip), np.cumsum(seconds)])
         return ends_s, np.full(steps, -1), events
@@ -110,6 +102,22 @@ def _ends(prepared: Prepared, seed: int, steps: int, watch: Indices) -> tuple[Fl
         watch=watch,
     )
     return ends_s, workers, network.num_workers * steps * prepared.step.num_events
+
+
+def _overlapping(prepared: Prepared, seed: int, iterations: int, watch: Indices) -> tuple[Floats, int]:
+    """Seconds of each step, (iterations,), and how many events that took, where steps overlap."""
+    if are_equal(prepared):
+        return equal_step_times(prepared, iterations, watch)
+    if prepared.barrier_step is not None:
+        return prepared.barrier_step.step_times(seed, prepared.speeds, iterations, watch)
+    runs = StepRuns(
+        prepared.lowered,
+        seed,
+        prepared.rules.drawn_anew,
+        speeds=prepared.speeds,
+        topology=prepared.topology if prepared.plan.architecture == "ps" else None,
+    )
+    return step_times(runs, iterations, watch)
 
 
 def _steady(ends_s: Floats, skip: int, each: int) -> bool | None:
@@ -140,8 +148,7 @@ def _rates(ends_s: Floats, workers: Indices, skipped: int, from_s: float, num_wo
 def _usage(prepared: Prepared, rates: Floats) -> Usage:
     if prepared.plan.architecture != "ps":
         worker_s = float(prepared.request.graph.durations_s.sum(axis=0).mean())
-        lowered = prepared.lowered_for_one if are_equal(prepared) else prepared.lowered
-        return of_reductions(rates, prepared.speeds, worker_s, lowered.communication_s)
+        return of_reductions(rates, prepared.speeds, worker_s, prepared.lowered_for_one.communication_s)
     return of_servers(
         prepared.step_on_servers,
         prepared.topology,

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from hocket.errors import HocketError
 from hocket.memory import check_memory
+from hocket.predictor.equal_workers import are_equal
 from hocket.predictor.prepared import Prepared
 
 _NODES_A_SECOND = 3e6  # what one core simulates, about
@@ -28,7 +29,7 @@ def check_size(prepared: Sequence[Prepared], repeats: int) -> None:
     at_once = sorted((_bytes(each) for each in prepared for _ in range(repeats)), reverse=True)[:cores]
     what, fix = f"{workers} workers and {steps} steps", "ask for fewer of them"
     check_memory(sum(at_once), what, fix)
-    needed_s = repeats * sum(_seconds(each) for each in prepared) / cores
+    needed_s = repeats * sum(map(run_s, prepared)) / cores
     if needed_s > _LONGEST_S:
         raise HocketError(
             f"{what} take about {needed_s / _LONGEST_S:.0f} days on {cores} cores,"
@@ -47,12 +48,13 @@ def _bytes(prepared: Prepared) -> float:
     return ends + workers * (56.0 * nodes + 9.0 * streams + 400.0 * program.num_servers + 100.0)
 
 
-def _seconds(prepared: Prepared) -> float:
-    """The time that a run takes on one core, about; of overlapping steps nothing is known here."""
-    if prepared.step is None:
-        return 0.0
-    program = prepared.step.program
+def run_s(prepared: Prepared) -> float:
+    """The time that a run takes on one core, about, of equal workers and of moments alone none to speak of."""
     workers, steps = prepared.network.num_workers, prepared.request.steps
+    if prepared.step is None:
+        quick = are_equal(prepared) or prepared.barrier_step is not None
+        return 0.0 if quick else steps * prepared.lowered.num_items(workers) / _NODES_A_SECOND
+    program = prepared.step.program
     found = workers * steps * len(program.lane) / _NODES_A_SECOND
     if not prepared.topology.all_alike:
         changes = workers * steps * len(program.bits)

@@ -83,6 +83,11 @@ def _sharded_for_one(step: ShardedStep, plan: Plan) -> Lowered:
     return dataclasses.replace(lowered, network=dataclasses.replace(step.network, num_workers=1, shards=None))
 
 
+def draws_of(seed: int, step: int) -> np.random.Generator:
+    """The generator of all that chance decides in a step."""
+    return np.random.default_rng((seed, step))
+
+
 @dataclass(frozen=True)
 class SimulatedStep:
     """One simulated step: its window, the wait of its first worker for its last, and what was drawn.
@@ -190,7 +195,7 @@ class StepRuns:
 
     def draw(self, k: int) -> tuple[Indices, int]:
         """The measured step that each worker repeats in step k, shape (W,), and the servers' one."""
-        samples = self._generator(k).integers(len(self._lowered.durations_s), size=self._workers + 1)
+        samples = draws_of(self._seed, k).integers(len(self._lowered.durations_s), size=self._workers + 1)
         return samples[:-1], int(samples[-1])
 
     def done_times_s(self) -> Floats:
@@ -265,13 +270,10 @@ class StepRuns:
         groups = int(lowered.drawn_group.max()) + 1
         row = 0
         for k in range(first, first + count):
-            for worker in self._generator(k).spawn(self._workers):
+            for worker in draws_of(self._seed, k).spawn(self._workers):
                 keys[row, lowered.drawn_places] = worker.permutation(groups)[lowered.drawn_group]
                 row += 1
         return keys
-
-    def _generator(self, k: int) -> np.random.Generator:
-        return np.random.default_rng((self._seed, k))
 
     def _worker_ends(self) -> Floats:
         """Seconds at which each worker's last operation or transfer of a single step, parsed, ended, (W,)."""
