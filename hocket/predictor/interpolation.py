@@ -14,7 +14,7 @@ from hocket.predictor.run_outcome import Outcome, throughput_of
 from hocket.predictor.size_check import run_s
 from hocket.predictor.usage import Usage
 
-_LONG_S = 20.0  # of one core, about: what simulating all numbers may take
+_LONG_S = 60.0  # of one core, about: what simulating all numbers may take
 _ALL, _TIMES = 8, 2 ** (1 / 4)
 """All numbers up to the first are simulated, and from there on so many times the one before."""
 
@@ -36,7 +36,7 @@ def bracketed(prepared: Sequence[Prepared], repeats: int) -> dict[int, tuple[int
             if k != rows[-1] and workers > _ALL and workers < least:
                 between.append(k)
                 continue
-            found |= {skipped: (below, k) for skipped in between}
+            found |= dict.fromkeys(between, (below, k))
             below, between = k, []
     return found
 

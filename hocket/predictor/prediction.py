@@ -82,7 +82,8 @@ class Prediction(Summarized, msgspec.Struct, frozen=True, kw_only=True):
     alone_cost_per_example
         That of the worker alone of ``alone_throughput``, without servers; None without a price of workers.
     events, wall_s
-        Operations and transfers that were simulated, and the seconds that took.
+        Operations and transfers that were simulated, and the seconds that took; of all-reduces whose updates
+        wait for all of them, reductions and what workers do between them.
     steps, steady
         The steps of each worker that the longest run simulated, and whether the first and the second half of
         every run's steps (without the skipped ones) take the same time to within 5%; None where one step is

@@ -111,11 +111,12 @@ def interpolated_note(rows: Sequence[Prediction]) -> str | None:
     between = [row for row in rows if row.interpolated is not None]
     if not between:
         return None
-    simulated = sorted({row.workers for row in rows if row.interpolated is None})
+    simulated = {row.workers for row in rows if row.interpolated is None}
+    neighbours = listed([str(workers) for workers in sorted(simulated)])
     return (
-        f"interpolated: {len(between)} of {counted(len(rows), 'row')}, on a line of the time of a step between"
-        f" neighbours that were simulated, {listed([str(workers) for workers in simulated])} workers; fewer"
-        " numbers of workers, or fewer --steps, are all simulated"
+        f"interpolated: {len(between)} of {counted(len(rows), 'row')}, on a line of the time of a step"
+        f" between neighbours that were simulated, {neighbours} workers; fewer numbers of workers, or fewer"
+        " --steps, are all simulated"
     )
 
 
@@ -126,7 +127,7 @@ def _machines(rows: Sequence[Prediction]) -> str:
         beside.setdefault(row.servers, []).append(row.workers)
     return listed(
         [
-            workers_text(counts) + (f" on {counted(servers, 'server')}" if servers else "")
+            workers_text(sorted(counts)) + (f" on {counted(servers, 'server')}" if servers else "")
             for servers, counts in beside.items()
         ]
     )

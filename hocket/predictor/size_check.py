@@ -11,6 +11,7 @@ from hocket.predictor.equal_workers import are_equal
 from hocket.predictor.prepared import Prepared
 
 _NODES_A_SECOND = 3e6  # what one core simulates, about
+_MOMENTS_A_SECOND = 1.5e8  # where nothing but maxima over workers is taken
 _STREAMS_A_SECOND = 1e8  # looked at again where links are shared otherwise than alike
 _LONGEST_S = 86400.0
 
@@ -49,11 +50,14 @@ def _bytes(prepared: Prepared) -> float:
 
 
 def run_s(prepared: Prepared) -> float:
-    """The time that a run takes on one core, about, of equal workers and of moments alone none to speak of."""
+    """The time that a run takes on one core, about; of equal workers none to speak of."""
     workers, steps = prepared.network.num_workers, prepared.request.steps
     if prepared.step is None:
-        quick = are_equal(prepared) or prepared.barrier_step is not None
-        return 0.0 if quick else steps * prepared.lowered.num_items(workers) / _NODES_A_SECOND
+        if are_equal(prepared):
+            return 0.0
+        if prepared.barrier_step is not None:
+            return workers * steps * prepared.barrier_step.parts_s.shape[1] / _MOMENTS_A_SECOND
+        return steps * prepared.lowered.num_items(workers) / _NODES_A_SECOND
     program = prepared.step.program
     found = workers * steps * len(program.lane) / _NODES_A_SECOND
     if not prepared.topology.all_alike:

@@ -1,10 +1,10 @@
 """Steps by all-reduce whose updates wait for all reductions: drawn for all workers without an event loop.
 
-A worker of such a step computes without a break, from the end of its last updates to its last gradient, in one
-order; it then waits for the last reduction, and updates. So the moments that matter to others are sums of
-durations: a reduction is ready once the last worker has its gradients, and all of a step follows from one maximum
-over workers for each reduction. Each worker's steps are drawn as :class:`hocket.sim.step_runs.StepRuns` does,
-and every step is as long as there, to within rounding.
+A worker of such a step computes without a break, from the end of its last updates to its last gradient, in
+one order; it then waits for the last reduction, and updates. So the moments that matter to others are sums of
+durations: a reduction is ready once the last worker has its gradients, and all of a step follows from one
+maximum over workers for each reduction. Steps are drawn as :class:`hocket.sim.step_runs.StepRuns` does, and
+each is as long as there, to within rounding.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def _draws(seed: int, num_samples: int, first: int, num_workers: int) -> npt.NDA
 
 
 def _computing(graph: StepGraph, plan: Plan, update: Mask) -> Indices | None:
-    """Operations but updates in the order in which a worker runs them; None where one waits for a later one."""
+    """Operations but updates as a worker runs them; None where one of them waits for a later one."""
     operations = np.flatnonzero(~update)
     rank, _ = computing_order(plan, graph, operations)
     place = np.full(graph.num_operations, -1)
