@@ -131,6 +131,19 @@ def rate_period(per_second: Iterable[float]) -> TimeUnit:
     return next(fitting, _PERIODS[-1] if largest else _SECONDS)
 
 
+def rho_text(rho: float) -> str:
+    """A ratio of network to computing to two digits: ``0.41``; ``under 0.01``."""
+    return "under 0.01" if rho < 0.01 else f"{rho:.2g}" if rho < 100 else f"{rho:.0f}"
+
+
+def caution_lines(of: str, caveat: str) -> list[str]:
+    """The parts of ``caveat``, which semicolons part, in a line each; none of an empty one."""
+    parts = caveat.split("; ") if caveat else []
+    if len(parts) == 1:
+        return [f"Caution, of {of}: {parts[0]}"]
+    return [f"Caution {k} of {len(parts)}, of {of}: {part}" for k, part in enumerate(parts, 1)]
+
+
 def hours_text(hours: float) -> str:
     """A time that machines are rented for: ``45 min``, ``14.2 hours``, ``12.5 days``."""
     if hours < 0.9995:

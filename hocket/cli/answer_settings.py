@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import typer
 
 from hocket.network import Network
-from hocket.text import scaled_text
+from hocket.text import caution_lines, scaled_text
 
 if TYPE_CHECKING:
     from hocket.graph import Plan, StepGraph
@@ -149,8 +149,8 @@ def assumptions(graph: StepGraph, settings: Sequence[AnswerSetting]) -> str:
 
 
 def caution(graph: StepGraph) -> list[str]:
-    """The step's caveat as a sentence below an answer, of which it says which way it errs; empty: none."""
-    return [f"Caution, of the step: {graph.caveat}"] if graph.caveat else []
+    """The step's caveat as lines below an answer, of which they say which way it errs; empty: none."""
+    return caution_lines("the step", graph.caveat)
 
 
 def caveat_setting(graph: StepGraph) -> list[AnswerSetting]:

@@ -175,9 +175,9 @@ def _in_racks(network: Network) -> bool:
 
 
 def link_text(network: Network) -> str:
-    """The rate out of a machine, in a few words: ``10 Gbit/s``, ``8 x 400 Gbit/s for 8 GPUs``."""
+    """The rate out of a machine: ``10 Gbit/s``, ``8 x 400 Gbit/s each way for each node of 8 GPUs``."""
     rate, nodes = scaled_text(network.bandwidth_bps, "bit/s"), network.nodes
     if nodes is None or (nodes.gpus == 1 and nodes.nics == 1):
         return rate
     out = rate if nodes.nics == 1 else f"{nodes.nics} x {rate}"
-    return f"{out} for {counted(nodes.gpus, 'GPU')}"
+    return f"{out} each way for each node of {counted(nodes.gpus, 'GPU')}"

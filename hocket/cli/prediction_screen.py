@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
 
+from hocket.cli.next_command import beyond_order, measure_again
 from hocket.cli.screen import MORE, NETWORK_OPTIONS, Sheet, command_line, show
 from hocket.text import capitalized, scaled_text
 
@@ -60,13 +61,17 @@ def show_rows(
     )
 
 
-def following_command(context: typer.Context, rows: Sequence[Prediction], bandwidth_bps: float) -> str:
+def following_command(
+    context: typer.Context, graph: StepGraph, rows: Sequence[Prediction], bandwidth_bps: float
+) -> str:
     """The command that may make steps shorter; what ``tune`` does not rank is asked of the other exchange.
 
     Where one worker alone is fastest, no order of transfers helps as much as a faster network.
     """
     from hocket.predictor.prediction_curves import curves, saturation
 
+    if again := measure_again(context, graph):
+        return again
     step = str(context.params["step"])
     row = max(rows, key=lambda row: row.throughput)
     if row.mode == "async":
@@ -80,11 +85,29 @@ def following_command(context: typer.Context, rows: Sequence[Prediction], bandwi
     (curve,) = (curve for curve in curves(rows) if row in curve)
     chosen = saturation(curve) or row  # more workers are not worth an order of transfers, either
     servers = chosen.servers or None
+    if without_gain := _beyond_order(context, chosen, bandwidth_bps):
+        return without_gain
     of_shards = {name: context.params[name] for name in ("memory", "shards")}
     if chosen.architecture == "fsdp":
         of_shards["architecture"] = "fsdp"
     return command_line(
         context, "hocket", "tune", step, clip=clip, workers=chosen.workers, servers=servers, **of_shards
+    )
+
+
+def _beyond_order(context: typer.Context, row: Prediction, bandwidth_bps: float) -> str:
+    """The command for where computing, or the network, is nearly all of a step; "" elsewhere."""
+    from hocket.report.verdicts import LITTLE
+
+    if row.bottleneck_utilization < 1 - LITTLE:
+        return ""
+    what = "computing" if "processors" in row.bottleneck else f"the {row.bottleneck}"
+    return beyond_order(
+        context,
+        f"{what} takes {row.bottleneck_utilization:.0%} of a step, so an order of transfers gains little",
+        workers=row.workers,
+        faster_bps=None if what == "computing" else bandwidth_bps,
+        architecture=row.architecture,
     )
 
 

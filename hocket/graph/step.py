@@ -20,6 +20,9 @@ from hocket.text import counted, duration_text, scaled_text
 
 Seconds = npt.NDArray[np.float64]
 
+MEASURE_AGAIN = "do not decide by it, measure again on a quiet machine"
+"""The part of a caveat that says that nothing follows from the step."""
+
 
 class Phase(IntEnum):
     """The part of the step that an operation belongs to."""

@@ -12,6 +12,7 @@ from hocket.offers.pareto_front import cheapest_of, fastest_of
 from hocket.text import (
     amount_text,
     capitalized,
+    caution_lines,
     counted,
     digits,
     duration_text,
@@ -145,7 +146,11 @@ def cautions(rental: Rental) -> list[str]:
             if step.caveat and step.batch_size == row.batch_size:
                 alike = step.caveat.replace(row.device, "this card")
                 found.setdefault(alike, {})[row.device] = None
-    return [f"Caution, of the step on {listed(list(cards))}: {caveat}" for caveat, cards in found.items()]
+    return [
+        line
+        for caveat, cards in found.items()
+        for line in caution_lines(f"the step on {listed(list(cards))}", caveat)
+    ]
 
 
 def left_out(rental: Rental) -> list[str]:

@@ -25,7 +25,7 @@ from torch.optim import Optimizer
 
 from hocket.errors import HocketError
 from hocket.graph import StepGraph
-from hocket.graph.step import Seconds
+from hocket.graph.step import MEASURE_AGAIN, Seconds
 from hocket.profiler._build import build_graph, record
 from hocket.profiler._step import ProfiledStep, make_step, unchanged
 from hocket.profiler._timer import Timer, make_timer, now_s
@@ -104,8 +104,7 @@ class Profile:
         errs = "times, and answers from them, may be far off"
         if self.use is not None and self.use.crowded:
             errs = "computing looks too slow, so rho and, below rho 1, a plan's gain look too small"
-        again = "do not decide by it, measure again on a quiet machine"
-        return f"measured {' and '.join(reasons)}: {errs}; {again}"
+        return f"measured {' and '.join(reasons)}: {errs}; {MEASURE_AGAIN}"
 
     def with_caveats(self, *others: str) -> Profile:
         """This profile, whose graph has ``others`` and its own caveat as its caveat."""

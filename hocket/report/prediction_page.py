@@ -61,7 +61,7 @@ def render_prediction(
         tiles=_tiles(rows, errors),
         answer=answer or PageAnswer(verdicts(rows)),
         base=base_note(rows),
-        caveats=[*([caveat] if caveat else []), *held],
+        caveats=[*(caveat.split("; ") if caveat else []), *held],
         columns=prediction_columns(rows, points),
         highlighted=saturated_rows(rows),
         errors=_error_columns(errors) if errors else [],
@@ -92,7 +92,7 @@ def _tiles(rows: Sequence[Prediction], errors: Sequence[ModelError]) -> list[Til
     label = "Fastest with" if top else "Saturates at" if knee else grows
     rate = rate_text(row.throughput)
     of_several = f"{name_of(curve, rows)}, " if len(curves(rows)) > 1 else ""
-    busy = f"{row.bottleneck_utilization:.1%} of the time"
+    busy = f"in use {row.bottleneck_utilization:.1%} of the time, else waiting"
     tiles = [
         Tile(label, counted(row.workers, "worker"), of_several + rate),
         Tile("Busiest there", row.bottleneck, busy),

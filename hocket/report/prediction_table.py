@@ -21,7 +21,9 @@ from hocket.predictor.prediction_range import RANGE_WORDS
 from hocket.report.prediction_measured import MeasuredThroughput
 from hocket.text import UNDEFINED, TimeUnit, decimals_for, rate_period, rate_scale, time_unit
 
-_BUSIEST = "The resource that is in use for most of the time, and for how much of it."
+_BUSIEST = (
+    "The resource in use for most of the time, and for how much of it; for the rest it waits for others."
+)
 _TURNS = " Both ways of a link together, where it pulls and pushes in turn: at 50% each it is always in use."
 
 
@@ -70,9 +72,11 @@ def prediction_columns(rows: Sequence[Prediction], points: Sequence[MeasuredThro
         )
         .as_clear()
         .as_wide(),
-        text_column("Bottleneck", [row.bottleneck for row in rows], "The resource that is busy longest."),
+        text_column("Busiest", [row.bottleneck for row in rows], "The resource in use for most of the time."),
         percent_column(
-            "Busy", [row.bottleneck_utilization for row in rows], "The part of the time for which it is."
+            "In use",
+            [row.bottleneck_utilization for row in rows],
+            "For how much of the time it is; for the rest it waits for others.",
         ).as_wide(),
         percent_column(
             "Other way",
@@ -151,7 +155,7 @@ def narrow_columns(rows: Sequence[Prediction], points: Sequence[MeasuredThroughp
             prefix, _, period = column.unit.partition("/")
             unit = "" if prefix == "1" else prefix
             found.append(column._replace(short=f"Examples/{period}", unit=unit))
-        elif column.heading == "Bottleneck":
+        elif column.heading == "Busiest":
             turns = _TURNS if any(row.takes_turns for row in rows) else ""
             found.append(text_column("Busiest", [row.busiest for row in rows], f"{_BUSIEST}{turns}"))
         else:

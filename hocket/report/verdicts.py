@@ -11,9 +11,10 @@ from hocket.planner.allreduce_baselines import DDP_BUCKET_BYTES
 from hocket.planner.named_planners import BEST_BUCKETS, USUAL
 from hocket.report.best_result import over_bound
 from hocket.report.comparison import Comparison
-from hocket.text import counted, duration_text, listed, percent_text, time_unit
+from hocket.text import counted, duration_text, listed, percent_text, rho_text, time_unit
 
-_LITTLE = 0.02  # of a step, for which another way of training is hardly worth it
+LITTLE = 0.03
+"""Of a step, up to which another way of training is hardly worth it."""
 _MADE_UP = 1.5  # times the gain that is left where every step is the mean one
 _NAMED = 3  # of several policies in a row
 
@@ -75,7 +76,7 @@ def ranking_verdict(rows: Sequence[ResultRow], where: str, alike_s: Mapping[str,
     :class:`hocket.tuner.Tuning` has it, the times where no step is slower than another.
     """
     best, usual = min(rows, key=lambda row: row.iteration_s), usual_row(rows)
-    buckets = next((row for row in rows if row.policy == BEST_BUCKETS), None)
+    buckets = best_buckets_row(rows)
     level = [row for row in rows if is_level(row.iteration_s, best.iteration_s)]
     if usual in level:
         beats = f"no other policy beats {usual.policy}" if len(rows) > 1 else usual.policy
@@ -95,12 +96,12 @@ def ranking_verdict(rows: Sequence[ResultRow], where: str, alike_s: Mapping[str,
 def ranking_remarks(rows: Sequence[ResultRow]) -> list[str]:
     """Remarks on a ranking: network over computing, and DDP's bucket size where that gains nearly as much."""
     best = min(rows, key=lambda row: row.iteration_s)
-    rho = "under 0.01" if best.rho < 0.01 else f"{best.rho:.2g}"
-    remarks = [f"Rho {rho}: a step's transfers take {rho} times as long as its computing"]
-    buckets, usual = next((row for row in rows if row.policy == BEST_BUCKETS), None), usual_row(rows)
+    rho = rho_text(best.rho)
+    remarks = [f"Rho {rho}: a step's transfers, by {best.policy}, take {rho} times as long as its computing"]
+    buckets, usual = best_buckets_row(rows), usual_row(rows)
     if buckets is None or buckets is best or _is_default(buckets, usual):
         return remarks
-    if buckets.iteration_s <= (1 + _LITTLE) * best.iteration_s:
+    if buckets.iteration_s <= (1 + LITTLE) * best.iteration_s:
         size = (buckets.bucket_bytes or 0) >> 20
         remarks.append(
             f"DistributedDataParallel(model, bucket_cap_mb={size}) gains nearly as much as the best plan"
@@ -108,18 +109,31 @@ def ranking_remarks(rows: Sequence[ResultRow]) -> list[str]:
     return remarks
 
 
-def best_buckets(best: ResultRow) -> str:
-    """The line of a script for where DDP's own plan with its best bucket is the best one; else empty."""
-    if best.policy != BEST_BUCKETS:
+def best_buckets(rows: Sequence[ResultRow]) -> str:
+    """The line of a script for where no plan gains much over DDP's own with its best bucket; else empty."""
+    best, buckets = min(rows, key=lambda row: row.iteration_s), best_buckets_row(rows)
+    if buckets is None or best.iteration_s < (1 - LITTLE) * buckets.iteration_s:
         return ""
-    return f"DistributedDataParallel(model, bucket_cap_mb={(best.bucket_bytes or 0) >> 20})  # in your script"
+    size = (buckets.bucket_bytes or 0) >> 20
+    return f"DistributedDataParallel(model, bucket_cap_mb={size})  # in your script"
+
+
+def best_buckets_row(rows: Sequence[ResultRow]) -> ResultRow | None:
+    """The row among ``rows`` of DDP's plan with its best bucket; None if it is missing."""
+    return next((row for row in rows if row.policy == BEST_BUCKETS), None)
 
 
 def gains(rows: Sequence[ResultRow]) -> bool:
-    """Tell whether the fastest of ``rows`` beats the usual policy; yes where that is not among them."""
-    usual = usual_row(rows)
-    best_s = min(row.iteration_s for row in rows)
-    return usual is None or not is_level(usual.iteration_s, best_s)
+    """Tell whether the fastest of ``rows`` gains more than little over the usual policy; yes without that."""
+    return usual_row(rows) is None or gained(rows) > LITTLE
+
+
+def gained(rows: Sequence[ResultRow]) -> float:
+    """The part of the usual policy's step that the fastest of ``rows`` saves; 0 where they are level."""
+    usual, best_s = usual_row(rows), min(row.iteration_s for row in rows)
+    if usual is None or is_level(usual.iteration_s, best_s):
+        return 0.0
+    return 1 - best_s / usual.iteration_s
 
 
 def comparison_verdict(comparison: Comparison) -> str:

@@ -8,12 +8,14 @@ from hypothesis import strategies as st
 
 from hocket.text import (
     capitalized,
+    caution_lines,
     counted,
     digits,
     duration_text,
     listed,
     percent_text,
     rate_text,
+    rho_text,
     scaled_text,
     time_unit,
 )
@@ -99,3 +101,19 @@ def test_a_duration_keeps_three_digits_and_no_more_than_a_reader_takes_in(second
 @given(st.floats(1e-4, 1e7))
 def test_digits_round_at_the_third(value: float) -> None:
     assert float(digits(value)) == pytest.approx(value, rel=6e-3)
+
+
+def test_each_part_of_a_caveat_is_a_line() -> None:
+    assert caution_lines("the step", "") == []
+    assert caution_lines("the step", "too long") == ["Caution, of the step: too long"]
+    assert caution_lines("the step", "too long; do not decide by it") == [
+        "Caution 1 of 2, of the step: too long",
+        "Caution 2 of 2, of the step: do not decide by it",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("rho", "text"), [(0.0, "under 0.01"), (0.414, "0.41"), (24.4, "24"), (1234.0, "1234")]
+)
+def test_a_ratio_has_two_digits(rho: float, text: str) -> None:
+    assert rho_text(rho) == text

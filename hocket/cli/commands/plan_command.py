@@ -22,12 +22,14 @@ from hocket.cli.answer_settings import (
 from hocket.cli.given_options import other_options
 from hocket.cli.network_options import NetworkOptions
 from hocket.cli.network_settings import described_network, link_text, usual_latency
+from hocket.cli.next_command import measure_again
 from hocket.cli.option_groups import grouped
 from hocket.cli.panels import OUTPUT, option
 from hocket.cli.planning_options import PolicyPlanningOptions
 from hocket.cli.printing import note, print_json, progress
-from hocket.cli.screen import as_sentence, show
+from hocket.cli.screen import as_sentence, command_line, show
 from hocket.cli.step_screen import (
+    STEP,
     beside_usual,
     clipping_answer,
     halves_remark,
@@ -73,7 +75,7 @@ def plan(
     from hocket.graph.io import plan_document
     from hocket.report.memory_verdict import memory_answers, memory_verdict, unknown_memory
     from hocket.report.sharded_verdict import sharded_memory_answer, sharded_remark
-    from hocket.report.verdicts import on_workers, result_verdict, usual_row
+    from hocket.report.verdicts import gains, on_workers, result_verdict, usual_row
     from hocket.sim import simulate
     from hocket.tuner.policies import architecture_of
 
@@ -138,7 +140,12 @@ def plan(
             *([] if sharded else unknown_memory(graph)),
             *remarks_on(graph, wide=out.wide, sharded=sharded),
         ],
-        following=train_command(context, graph, made, network, str(output)),
+        following=measure_again(context, graph)
+        or (
+            train_command(context, graph, made, network, str(output))
+            if gains(rows)
+            else command_line(context, "hocket", "tune", str(step), like=STEP)
+        ),
     )
     note(f"{output}: {_transfers(made)}")
 

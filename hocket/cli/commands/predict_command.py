@@ -73,6 +73,7 @@ def predict(
     from hocket.predictor.idle_racks import idle_racks_note
     from hocket.predictor.prediction_request import Request
     from hocket.predictor.racks import seen_by_all_reduce
+    from hocket.predictor.step_exchange import exchange_line
     from hocket.report.memory_verdict import memory_answers, memory_verdict, unknown_memory
     from hocket.report.prediction_measured import load_points, model_errors
     from hocket.text import counted
@@ -133,11 +134,15 @@ def predict(
     memory = None if sharded else memory_verdict(graph, 1 if on_servers else max(num_workers))
     more = [*map(capitalized, checked), *_beside(graph, network, request, rows)]
     told = [*map(capitalized, verdicts(rows, _link(network, planning))), *more]
+    most = max(rows, key=lambda row: (row.workers, row.servers))
+    exchanged = capitalized(exchange_line(graph, network, request, most))
     answer = Answer(
         memory_answers(memory, told),
-        _assumed(graph, network, rows, applying(settings, exchange.value)),
+        "\n".join(
+            filter(None, [_assumed(graph, network, rows, applying(settings, exchange.value)), exchanged])
+        ),
         [*crowded_servers(graph, rows), *([] if sharded else unknown_memory(graph))],
-        following_command(context, rows, network.bandwidth_bps),
+        following_command(context, graph, rows, network.bandwidth_bps),
     )
     _write_page(output, rows, points, answer)
     if output.json:

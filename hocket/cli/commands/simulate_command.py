@@ -24,6 +24,7 @@ from hocket.cli.answer_settings import (
 from hocket.cli.given_options import given, other_options
 from hocket.cli.network_options import NetworkOptions
 from hocket.cli.network_settings import described_network, link_text, usual_latency
+from hocket.cli.next_command import measure_again
 from hocket.cli.option_groups import grouped
 from hocket.cli.panels import OUTPUT, option
 from hocket.cli.planning_options import PlanOrPlanningOptions
@@ -75,7 +76,7 @@ def simulate(
     from hocket.origin import origin
     from hocket.planner.named_planners import USUAL
     from hocket.report.sharded_verdict import sharded_memory_answer, sharded_remark
-    from hocket.report.verdicts import on_workers, result_verdict, usual_row
+    from hocket.report.verdicts import gains, on_workers, result_verdict, usual_row
     from hocket.sim import simulate as run
     from hocket.tuner.policies import architecture_of
 
@@ -147,9 +148,12 @@ def simulate(
             *halves_remark(planned.plan),
             *remarks_on(graph, wide=output.wide, sharded=row.architecture == "fsdp"),
         ],
-        following=command_line(context, "hocket", "tune", str(step), like=STEP)
-        if plan is None
-        else train_command(context, graph, planned.plan, network, str(plan)),
+        following=measure_again(context, graph)
+        or (
+            train_command(context, graph, planned.plan, network, str(plan))
+            if plan is not None and gains(rows)
+            else command_line(context, "hocket", "tune", str(step), like=STEP)
+        ),
     )
 
 

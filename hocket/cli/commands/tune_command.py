@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
@@ -24,13 +24,14 @@ from hocket.cli.answer_settings import (
 from hocket.cli.given_options import given, other_options
 from hocket.cli.network_options import NetworkOptions
 from hocket.cli.network_settings import described_network, link_text, usual_latency
+from hocket.cli.next_command import beyond_order, measure_again
 from hocket.cli.option_groups import grouped
 from hocket.cli.panels import OUTPUT, option
 from hocket.cli.planning_options import PlanningOptions
 from hocket.cli.printing import note, print_json, progress
-from hocket.cli.screen import NETWORK_OPTIONS, Sheet, command_line, show
+from hocket.cli.screen import Sheet, command_line, show
 from hocket.cli.step_screen import STEP, halves_remark, measured_gains, remarks_on, step_sheet, train_command
-from hocket.text import capitalized, counted
+from hocket.text import capitalized, counted, percent_text
 
 if TYPE_CHECKING:
     from hocket.graph.result import ResultRow
@@ -96,7 +97,6 @@ def tune(
     from hocket.report.verdicts import (
         best_buckets,
         clipping_verdict,
-        gains,
         halves_verdict,
         on_workers,
         ranking_remarks,
@@ -200,9 +200,10 @@ def tune(
             following=(
                 _tune_with_more(context)
                 if none_fits
-                else _more_workers(context, best.architecture)
-                if not gains(ranked)
-                else best_buckets(best) or train_command(context, graph, found.plan, network, str(written))
+                else measure_again(context, graph)
+                or _without_gain(context, ranked, network)
+                or best_buckets(ranked)
+                or train_command(context, graph, found.plan, network, str(written))
             ),
         )
     note(f"{written}: the plan of {_written(ranked)}; the search tried {counted(found.evaluations, 'plan')}")
@@ -249,14 +250,20 @@ def _free_slices(network: Network) -> list[str]:
     return ["With a startup of 0 s many small transfers cost no more than one: give --latency or --network"]
 
 
-def _more_workers(context: typer.Context, architecture: str) -> str:
-    """The command for where no plan gains anything: it asks what more workers do."""
-    exchange: dict[str, Any] = {"architecture": "ps", "mode": "sync"} if architecture == "ps" else {}
-    if architecture == "fsdp":
-        exchange = {"architecture": "fsdp", "shards": context.params["shards"]}
-    exchange["clip"] = context.params["clip"] or None
-    like = (*NETWORK_OPTIONS, "workers", "servers")
-    return command_line(context, "hocket", "predict", str(context.params["step"]), like=like, **exchange)
+def _without_gain(context: typer.Context, rows: Sequence[ResultRow], network: Network) -> str:
+    """The command for where no plan gains more than little: it asks of another network or more workers."""
+    from hocket.report.verdicts import gained, gains
+
+    if gains(rows):
+        return ""
+    best = rows[0]
+    return beyond_order(
+        context,
+        f"the order of transfers gains {percent_text(gained(rows)) if gained(rows) else 'nothing'}",
+        workers=best.workers,
+        faster_bps=network.bandwidth_bps if best.rho > 1 else None,
+        architecture=best.architecture,
+    )
 
 
 def _tune_with_more(context: typer.Context) -> str:

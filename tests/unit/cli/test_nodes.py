@@ -45,7 +45,7 @@ def test_every_command_says_what_nodes_it_answers_for(command: str) -> None:
     ran = run(command, *NODES, "--bandwidth", "400Gbit/s")
     assert ran.status == 0, ran.err
     said = ran.out + ran.err
-    assert "8 x 400 Gbit/s for 8 GPUs" in said
+    assert "8 x 400 Gbit/s each way for each node of 8 GPUs" in said
     assert "8 GPUs a node, 8 NICs a node, 450 GB/s inside" in said
     assert "a link of its own" not in said
 

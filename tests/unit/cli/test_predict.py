@@ -39,7 +39,7 @@ def test_it_prints_one_list_with_the_documented_keys() -> None:
 def test_people_get_a_table_and_the_answers() -> None:
     ran = predict("--workers", "1,2")
     assert ran.status == 0
-    answer, assumptions, headings, one, two, *legend = ran.out.splitlines()
+    answer, assumptions, exchange, headings, one, two, *legend = ran.out.splitlines()
     assert legend[-2].startswith("Note: the profile has a single sampled step: workers that start together")
     assert answer.startswith(
         "1 server, asynchronous, at 1 kbit/s: no number tried reaches one worker alone, without servers,"
@@ -50,6 +50,10 @@ def test_people_get_a_table_and_the_answers() -> None:
         "toy, batches of 4 a worker, gradients not clipped; given"
         ": bandwidth 1 kbit/s, steps 40; --servers: architecture ps"
     )
+    assert exchange.startswith(
+        "Each step pulls 1.5 kB to each worker and pushes 1.5 kB from it; with 2 workers and "
+    )
+    assert exchange.endswith(")")
     assert "Busiest" in headings
     assert (one.split()[0], two.split()[0]) == ("1", "2")
     assert legend[-1].startswith("Next: hocket predict ")

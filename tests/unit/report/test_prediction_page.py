@@ -16,7 +16,7 @@ def test_it_opens_with_the_answers():
         "My sweep",
         "10 Gbit/s",
         "Saturates at 8 workers 400 examples/s",
-        "Busiest there downlink 100.0% of the time",
+        "Busiest there downlink in use 100.0% of the time, else waiting",
         "Speed-up 8.00x over one worker alone, efficiency 100%",
         "throughput saturates at 8 workers",
     ):
@@ -91,7 +91,7 @@ def test_the_table_has_columns_for_what_there_is():
     rows = fake_curve()
     headings = [column.heading for column in prediction_columns(rows)]
     assert headings == [
-        *("Workers", "Servers", "Throughput", "Speed-up", "Step", "Efficiency", "Bottleneck", "Busy"),
+        *("Workers", "Servers", "Throughput", "Speed-up", "Step", "Efficiency", "Busiest", "In use"),
         *("lin", "cynthia"),
     ]
     everything = [

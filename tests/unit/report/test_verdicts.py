@@ -11,6 +11,7 @@ from hocket.report.comparison import ComparedRun, ComparedTime, Comparison, OneS
 from hocket.report.verdicts import (
     best_buckets,
     comparison_verdict,
+    gained,
     gains,
     on_workers,
     ranking_remarks,
@@ -39,10 +40,10 @@ def test_a_bound_that_counts_no_waits_says_so_where_workers_wait():
 
 
 def test_where_ddps_best_bucket_is_best_the_script_keeps_ddp():
-    assert best_buckets(reduced("ddp-best", 1.0, bucket_bytes=5 << 20)).startswith(
-        "DistributedDataParallel(model, bucket_cap_mb=5)"
-    )
-    assert best_buckets(reduced("caramel", 1.0)) == ""
+    buckets = reduced("ddp-best", 1.0, bucket_bytes=5 << 20)
+    line = "DistributedDataParallel(model, bucket_cap_mb=5)  # in your script"
+    assert best_buckets([buckets]) == best_buckets([reduced("caramel", 0.98), buckets]) == line
+    assert best_buckets([reduced("caramel", 0.96), buckets]) == best_buckets([reduced("caramel", 1.0)]) == ""
 
 
 def test_a_result_is_told_beside_the_usual_policy_and_the_least_possible():
@@ -96,7 +97,7 @@ def test_the_gain_over_ddps_best_bucket_from_steps_of_unlike_length_is_told_apar
 
 def test_a_ranking_tells_rho_and_a_bucket_size_that_gains_nearly_as_much():
     best, ddp = reduced("caramel", 0.85, rho=0.434), reduced("ddp", 1.07)
-    rho = "Rho 0.43: a step's transfers take 0.43 times as long as its computing"
+    rho = "Rho 0.43: a step's transfers, by caramel, take 0.43 times as long as its computing"
     bucket = "DistributedDataParallel(model, bucket_cap_mb=1) gains nearly as much as the best plan"
 
     def buckets(iteration_s):
@@ -127,7 +128,10 @@ def test_a_ranking_names_its_best_those_level_with_it_and_what_is_usual():
         "no other policy beats ddp: 1.2 s a step on 4 workers at 1 Gbit/s"
     )
     assert not gains([reduced("search", 1.2), ddp])
+    assert not gains([reduced("search", 1.17), ddp])
     assert gains([reduced("search", 1.1), ddp])
+    assert gained([reduced("search", 0.9), ddp]) == pytest.approx(0.25)
+    assert gained([reduced("search", 1.2), ddp]) == gained(level) == 0.0
     assert gains(level)
 
 

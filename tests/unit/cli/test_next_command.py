@@ -1,0 +1,72 @@
+"""The next command of an answer: no search for an order where none gains, and a doubtful step first."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from hocket.graph.step import MEASURE_AGAIN
+from tests.unit.cli.test_commands import BRANCHES, hocket, in_tmp
+
+__all__ = ["in_tmp"]
+
+SLOW = ("--bandwidth", "1kbit/s", "--latency", "250ms", "--workers", "2")
+TUNED = ("--budget", "1s")
+NOWHERE = ("--bandwidth", "1bit/s", "--workers", "4")
+
+
+def following(*command: str) -> str:
+    ran = hocket(*command)
+    assert ran.status == 0, ran.err
+    last: str = ran.out.splitlines()[-1]
+    assert last.startswith("Next: ")
+    return last.removeprefix("Next: ")
+
+
+def test_where_computing_is_all_of_a_step_more_workers_are_asked_about(in_tmp: Path) -> None:
+    said = following("predict", BRANCHES, "--workers", "2,4", "--steps", "20")
+    assert said.startswith(f"hocket predict {BRANCHES} --workers 8,16  # computing takes 100% of a step")
+    assert following("tune", BRANCHES, "--workers", "4", *TUNED) == (
+        f"hocket predict {BRANCHES} --workers 8,16  # the order of transfers gains nothing: more workers?"
+    )
+
+
+def test_where_the_network_is_all_of_a_step_a_faster_one_is_asked_about(in_tmp: Path) -> None:
+    said = following("tune", BRANCHES, *NOWHERE, *TUNED)
+    assert said.startswith(
+        f"hocket predict {BRANCHES} --workers 4 --bandwidth 10bit/s  # the order of transfers"
+    )
+    assert said.endswith(": a faster network?")
+
+
+def test_where_an_order_gains_it_is_asked_about_and_trained_by(in_tmp: Path) -> None:
+    assert following("predict", BRANCHES, *SLOW, "--steps", "20").startswith("hocket tune ")
+    assert following("simulate", BRANCHES, *SLOW).startswith("hocket tune ")
+    assert following("tune", BRANCHES, *SLOW, *TUNED).startswith("hocket train --plan ")
+
+
+def test_a_plan_that_gains_nothing_is_followed_by_the_ranking(in_tmp: Path) -> None:
+    made = ("plan", BRANCHES, *SLOW, "-o", "plan.json", "--policy")
+    assert following(*made, "bytescheduler").startswith("hocket tune ")
+    assert following("simulate", BRANCHES, *SLOW, "--plan", "plan.json").startswith("hocket tune ")
+    assert following(*made, "caramel").startswith("hocket train --plan plan.json ")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("predict", "--steps", "20"),
+        ("tune", *TUNED),
+        ("simulate",),
+        ("plan", "--policy", "caramel", "-o", "p"),
+    ],
+)
+def test_a_step_to_measure_again_is_measured_again(in_tmp: Path, command: tuple[str, ...]) -> None:
+    step = json.loads(Path(BRANCHES).read_text())
+    Path("step.json").write_text(
+        json.dumps({**step, "caveat": f"measured on a busy machine; {MEASURE_AGAIN}"})
+    )
+    said = following(command[0], "step.json", *SLOW, *command[1:])
+    assert said.startswith("hocket profile ... -o step.json  # once more")
