@@ -7,7 +7,6 @@ from typing import Any
 from hocket.graph import StepGraph
 from hocket.network import Network
 from hocket.planner.named_planners import USUAL
-from hocket.predictor.equal_workers import are_equal
 from hocket.predictor.prediction import Prediction
 from hocket.predictor.prediction_request import Request
 from hocket.predictor.prepared import Prepared, prepare
@@ -28,7 +27,7 @@ def exchange_line(graph: StepGraph, network: Network, asked: dict[str, Any], row
     if asked.get("policy") in _SLOW_PLANNERS:
         asked = {**asked, "policy": USUAL[row.architecture]}
     prepared = prepare(Request(graph=graph, network=network, **asked), row.workers, row.servers or 1)
-    lowered = prepared.lowered_for_one if are_equal(prepared) else prepared.lowered
+    lowered = prepared.lowered if prepared.plan.architecture == "ps" else prepared.lowered_for_one
     computing_s = float(lowered.durations_s.sum(axis=1).mean()) / min(prepared.speeds)
     if computing_s <= 0:
         return f"each step {_sent(prepared)}"
