@@ -16,6 +16,7 @@ _SCALES = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 _AMOUNT = re.compile(
     r"(?P<number>\d{1,18}(?:[_,]\d{3})*(?:\.\d{0,18})?(?:[eE]\+?\d{1,2})?)\s*(?P<scale>[kKMGT]?)", re.ASCII
 )
+_NUMBER_OF_NAME = re.compile(r"\s*(?P<name>[^\s=]+)=(?P<number>\d{1,9})\s*", re.ASCII)
 _LONG_UNITS = {
     **{"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "hour": 3600.0, "hours": 3600.0},
     **{"d": 86400.0, "day": 86400.0, "days": 86400.0},
@@ -100,6 +101,25 @@ def whole_amount(text: str, what: str) -> int:
     if found != int(found):
         raise HocketError(f"{what} {text} is not a whole number; write e.g. {int(found) + 1}")
     return int(found)
+
+
+def numbers_of_names(text: str | None, what: str) -> dict[str, int]:
+    """Whole numbers of names: ``alice=16,bob=8``; {} of None.
+
+    Raises
+    ------
+    HocketError
+        For anything else, and for a name that is there twice.
+    """
+    found: dict[str, int] = {}
+    for part in [] if text is None else text.split(","):
+        match = _NUMBER_OF_NAME.fullmatch(part)
+        if match is None:
+            raise HocketError(f"{what} '{text}': '{part}' is no name and whole number; write alice=16,bob=8")
+        if match["name"] in found:
+            raise HocketError(f"{what} '{text}': {match['name']} is named twice; name each once")
+        found[match["name"]] = int(match["number"])
+    return found
 
 
 def long_duration(text: str, what: str) -> float:

@@ -16,6 +16,8 @@ _MOST_ITERATIONS = 10**12
 _LONGEST_S = 1e9
 _LARGEST_BYTES = 2.0**53  # sizes take part in float arithmetic: past this they would not be exact
 _MOST_BATCHES = 10_000
+_HIGHEST_PRIORITY = 1_000_000_000
+_LONGEST_USER = 100
 NO_STARTUP_S = 0.0
 """The default of jobs and of their rows: msgspec leaves a default out where it is the very same object."""
 _SLOWEST = 1e-6
@@ -44,6 +46,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     ``startup_s``: for how long it has its GPUs and does not compute yet, while its processes come up.
     ``speeds``: by types of GPUs, how many times faster than said here it computes on them; it runs on no
     others. Empty: on any, as said here.
+    ``user``: whose it is; jobs without one are all of one user. ``priority``: the higher is placed first.
     """
 
     id: str
@@ -58,6 +61,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     batches: tuple[Batch, ...] = ()
     startup_s: float = NO_STARTUP_S
     speeds: dict[str, float] = {}
+    user: str = ""
+    priority: int = 0
 
     def speed_on(self, gpu_type: str) -> float | None:
         """The speed of computing on GPUs of a type, None where it does not run on them."""
@@ -114,8 +119,22 @@ def _check(job: Job, place: int, source: str) -> None:
             refuse(f"speeds.{name}", TYPE_RULE)
         if not _SLOWEST <= speed <= 1 / _SLOWEST:
             refuse(f"speeds.{name}", f"{speed} is not a number of times between {_SLOWEST} and 1e6")
+    if not is_user_name(job.user or "_"):
+        refuse("user", f"{job.user!r} is no name of a user: {USER_NAMES}")
+    if not -_HIGHEST_PRIORITY <= job.priority <= _HIGHEST_PRIORITY:
+        refuse("priority", f"{job.priority} is not a whole number between -1e9 and 1e9")
     if job.batches:
         _check_batches(job, refuse)
+
+
+USER_NAMES = "give up to 100 characters that print, without a space, a comma, an equals sign or a star"
+"""The rule of :func:`is_user_name`, in words."""
+
+
+def is_user_name(name: str) -> bool:
+    """True if a user can be called that: lists of users have commas, equals signs and a star in them."""
+    plain = name.isprintable() and not any(sign in name for sign in " ,=*")
+    return plain and 0 < len(name) <= _LONGEST_USER
 
 
 def _check_batches(job: Job, refuse: Callable[[str, str], NoReturn]) -> None:

@@ -36,6 +36,8 @@ class _JobRow(msgspec.Struct, frozen=True, kw_only=True):
     batches: tuple[Batch, ...] = ()
     startup_s: float = NO_STARTUP_S
     speeds: dict[str, float] = {}
+    user: str = ""
+    priority: int = 0
     step: str | dict[str, Any] | UnsetType = UNSET
     plan: str | dict[str, Any] | UnsetType = UNSET
 
@@ -106,6 +108,8 @@ def _job(row: _JobRow, steps: _Steps, source: str, field: str) -> Job:
         memory_bytes=row.memory_bytes,
         startup_s=row.startup_s,
         speeds=row.speeds,
+        user=row.user,
+        priority=row.priority,
         **from_step,
     )
 

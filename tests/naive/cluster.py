@@ -68,7 +68,8 @@ class Simulation:
         self.a, self.b, self.eta = exact(cluster.startup_s), exact(cluster.per_byte_s), exact(cluster.eta_s)
         self.preemptive = self.policy in ("psrsf", "srpt")
         self.chunk = exact(scheduling.chunk_bytes)
-        self.held: dict[int, Run] = {}  # GPUs, while the queue is placed
+        self.held_gpus: dict[int, Run] = {}  # while the queue is placed
+        self.kept: dict[str, Run] = {}  # the only job of a user that may be, meanwhile
         self.num_arrived = 0
         self.runs = [Run(job, i, job.iterations) for i, job in enumerate(jobs.jobs)]
         self.now = Fraction(0)
@@ -122,7 +123,7 @@ class Simulation:
 
     def key(self, run: Run) -> Any:
         tie = (run.job.arrival_s, run.job.id)
-        if self.policy in ("fifo", "strict-fifo"):
+        if self.policy in ("fifo", "strict-fifo", "fair-share"):
             return tie
         iterations = run.remaining
         if self.policy == "tiresias":
@@ -148,7 +149,7 @@ class Simulation:
 
     def free(self, run: Run) -> list[int]:
         """GPUs that have room for the job, and that nobody holds."""
-        return [g for g in range(self.cluster.num_gpus) if g not in self.held and self.has_room(g, run)]
+        return [g for g in range(self.cluster.num_gpus) if g not in self.held_gpus and self.has_room(g, run)]
 
     def has_room(self, g: int, run: Run) -> bool:
         there = [other.job.memory_bytes for other in self.placed() if g in other.gpus]
@@ -227,6 +228,36 @@ class Simulation:
     def users(self, link: Any) -> int:
         return sum(link in self.links(run) for run in self.placed())
 
+    # Users.
+
+    def held(self, user: str) -> int:
+        """GPUs that jobs of a user hold."""
+        return sum(run.job.gpus for run in self.placed() if run.job.user == user)
+
+    def in_quota(self, run: Run) -> bool:
+        user, quotas = run.job.user, self.scheduling.quotas
+        quota = quotas.get(user, quotas.get("*", 10**9))
+        return self.kept.get(user, run) is run and self.held(user) + run.job.gpus <= quota
+
+    def keep_quota(self, run: Run) -> None:
+        """Until the queue is placed no other job of the user is, if it has a quota."""
+        if run.job.user in self.scheduling.quotas or "*" in self.scheduling.quotas:
+            self.kept.setdefault(run.job.user, run)
+
+    def had(self, user: str) -> Fraction:
+        """GPU seconds of a user's jobs until now, over its share."""
+        shares = self.scheduling.shares
+        total = Fraction(0)
+        for run in self.runs:
+            if run.job.user == user and run.start is not None:
+                total += run.job.gpus * ((self.now if run.finish is None else run.finish) - run.start)
+        return total / shares.get(user, shares.get("*", 1))
+
+    def queue_key(self, run: Run) -> Any:
+        if self.policy == "fair-share":
+            return (-run.job.priority, self.had(run.job.user), self.key(run))
+        return (-run.job.priority, self.key(run))
+
     # The queue.
 
     def place(self) -> None:
@@ -236,24 +267,30 @@ class Simulation:
             since = self.now - exact(self.scheduling.starvation_s)
             starving = [run for run in queue if exact(run.job.arrival_s) <= since]
             for run in sorted(starving, key=lambda run: (run.job.arrival_s, run.job.id)):
-                if not self.place_on(run, self.choose(run)) and not self.hold(run):
-                    break
-        held = dict(self.held)
-        for run in sorted((run for run in queue if run.start is None), key=self.key):
+                if self.in_quota(run):
+                    if self.place_on(run, self.choose(run)):
+                        continue
+                    if not self.hold(run):
+                        break
+                self.keep_quota(run)
+        held = dict(self.held_gpus)
+        for run in sorted((run for run in queue if run.start is None), key=self.queue_key):
+            if not self.in_quota(run):
+                continue
             placed = self.place_on(run, self.choose(run))
             if not placed and held:
-                self.held = {g: by for g, by in held.items() if not self.is_open(run, g, by)}
+                self.held_gpus = {g: by for g, by in held.items() if not self.is_open(run, g, by)}
                 placed = self.place_on(run, self.choose(run))
-                self.held = dict(held)
+                self.held_gpus = dict(held)
             if not placed and self.policy == "strict-fifo":
                 break
-        self.held = {}
+        self.held_gpus, self.kept = {}, {}
 
     def hold(self, run: Run) -> bool:
         waits = {
             g: Fraction(0) if self.has_room(g, run) else self.load(g)
             for g in range(self.cluster.num_gpus)
-            if g not in self.held and self.memory[g] >= run.job.memory_bytes
+            if g not in self.held_gpus and self.memory[g] >= run.job.memory_bytes
         }
         options = []
         for name, speed in self.speeds(run).items():
@@ -266,7 +303,7 @@ class Simulation:
         _, first = min(options, key=lambda option: option[0])
         reserved = self.now + waits[first[-1]]
         run.reserved = reserved if run.reserved is None else min(run.reserved, reserved)
-        self.held |= dict.fromkeys(first, run)
+        self.held_gpus |= dict.fromkeys(first, run)
         return True
 
     def is_open(self, run: Run, g: int, by: Run) -> bool:

@@ -126,6 +126,25 @@ def sending_nothing(job: Job) -> Job:
     return msgspec.structs.replace(job, size_bytes=0.0, batches=batches)
 
 
+def with_users(seed: int, jobs: JobSet, scheduling: Scheduling) -> tuple[JobSet, Scheduling]:
+    """The jobs with users and priorities, half of the time each, and quotas and shares of these users."""
+    rng = random.Random(f"users of {seed}")
+    users = ["", "alice", "bob"] if rng.random() < 0.5 else [""]
+    priorities = [-1, 0, 0, 2] if rng.random() < 0.5 else [0]
+    drawn = tuple(
+        msgspec.structs.replace(job, user=rng.choice(users), priority=rng.choice(priorities))
+        for job in jobs.jobs
+    )
+    quotas: dict[str, int] = {}
+    for user in (*users, "*"):
+        widest = max((job.gpus for job in drawn if user in (job.user, "*")), default=1)
+        if user and rng.random() < 0.4:
+            quotas[user] = widest + rng.choice([0, 0, 1, 3])
+    fair = scheduling.policy == "fair-share" and rng.random() < 0.6
+    shares = {user: rng.randint(1, 3) for user in ("alice", "bob", "*") if fair and rng.random() < 0.7}
+    return JobSet(jobs=drawn), dataclasses.replace(scheduling, quotas=quotas, shares=shares)
+
+
 def drawn_scheduling(rng: random.Random, placement: str, policy: str, seed: int) -> Scheduling:
     """Drawn numbers beside these names: half of the time jobs may hold GPUs, or share them up to a limit."""
     return Scheduling(
@@ -151,7 +170,7 @@ def compared(
     if instant:
         cluster = dataclasses.replace(cluster, startup_s=0.0)
         jobs = JobSet(jobs=tuple(job if rng.random() < 0.3 else sending_nothing(job) for job in jobs.jobs))
-    scheduling = drawn_scheduling(rng, placement, policy, seed)
+    jobs, scheduling = with_users(seed, jobs, drawn_scheduling(rng, placement, policy, seed))
     jobs, cluster = with_types(rng, jobs, cluster, ties=ties)
     run = simulate(jobs, cluster, scheduling, TimelineWindow() if record else None)
     twins = naive.simulate(jobs, cluster, scheduling)
@@ -228,7 +247,7 @@ def test_everything_is_conserved_after_every_event(
     rng = random.Random(seed)
     cluster = cluster_of(rng, ties=ties)
     jobs = job_set(rng, cluster.num_gpus, ties=ties)
-    scheduling = drawn_scheduling(rng, placement, policy, seed)
+    jobs, scheduling = with_users(seed, jobs, drawn_scheduling(rng, placement, policy, seed))
     jobs, cluster = with_types(rng, jobs, cluster, ties=ties)
     state, rules, _ = make_state(jobs, cluster, scheduling)
     clock = clocks.make_clock(state)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from hocket.cli.list_options import long_duration
+from hocket.cli.list_options import long_duration, numbers_of_names
 from hocket.cli.name_options import complete_cluster_policy, complete_placement, lowercase
 from hocket.cli.network_options import check_fits, read_network
 from hocket.cli.panels import MACHINES, NETWORK, SCHEDULING, option
@@ -53,6 +53,26 @@ class QueueOptions:
         ),
     ] = None
 
+    quota: Annotated[
+        str | None,
+        option(
+            panel=SCHEDULING,
+            metavar="LIST",
+            help="The most GPUs of a user's jobs: alice=16,bob=8,*=32 (* each other).",
+            show_default="none",
+        ),
+    ] = None
+    shares: Annotated[
+        str | None,
+        option(
+            panel=SCHEDULING,
+            rare=True,
+            metavar="LIST",
+            help="With fair-share, users' weights: alice=2,bob=1.",
+            show_default="1 each",
+        ),
+    ] = None
+
     def of(self, placement: str, policy: str, seed: int, chunk_bytes: float) -> Scheduling:
         """The scheduling by this placement and policy."""
         from hocket.cluster.engine.scheduling import Scheduling
@@ -70,6 +90,8 @@ class QueueOptions:
             chunk_bytes=chunk_bytes,
             starvation_s=None if starvation is None else long_duration(starvation, "--starvation"),
             jobs_per_gpu=1 if self.exclusive else self.jobs_per_gpu,
+            quotas=numbers_of_names(self.quota, "--quota"),
+            shares=numbers_of_names(self.shares, "--shares"),
         )
         scheduling.check()
         return scheduling

@@ -24,6 +24,8 @@ _OPTIONS = (
     "starvation",
     "exclusive",
     "jobs_per_gpu",
+    "quota",
+    "shares",
 )
 
 

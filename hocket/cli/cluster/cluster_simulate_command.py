@@ -61,6 +61,7 @@ def simulate(
     trace: TimelineOptions,
 ) -> None:
     """Simulate a job set under one placement and one policy."""
+    from hocket.cluster.engine.users import check_users
     from hocket.cluster.jobs_file import read_jobs
     from hocket.cluster.results.recorded import recorded_document
     from hocket.cluster.results.run_statistics import cluster_row
@@ -75,11 +76,13 @@ def simulate(
     cluster = machines.cluster()
     job_set = read_jobs(jobs)
     window = TimelineWindow(from_s=parse_duration(trace.timeline_from or "0s"))
+    chosen = scheduling.scheduling(seed, machines.chunk_bytes())
+    check_users(chosen, job_set.jobs)
     with progress("simulating"):
         result = run(
             job_set,
             cluster,
-            scheduling.scheduling(seed, machines.chunk_bytes()),
+            chosen,
             record=window if trace.timeline is not None else None,
         )
     row = cluster_row(result, job_set, cluster)

@@ -42,6 +42,7 @@ def run(
     Jobs without a command are replayed: computing is slept, transfers are real. Without --state everything is
     ended and forgotten at the end; with it, the same command goes on with what an interrupted one began.
     """
+    from hocket.cluster.engine.users import check_users
     from hocket.cluster.live.result_row import live_row
     from hocket.cluster.live.runnable_jobs import read_live_jobs
     from hocket.report.cluster_table import cluster_table
@@ -51,6 +52,7 @@ def run(
     with state_folder(managing.state) as folder, open_nodes(folder, machines) as nodes:
         cluster = machines.cluster(nodes)
         chosen = scheduling.scheduling(seed, machines.chunk_bytes())
+        check_users(chosen, job_set)
         manager = make_manager(folder, cluster, nodes, chosen, managing)
 
         async def work() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -101,10 +102,15 @@ class ComparedOptions(QueueOptions):
 
     def schedulings(self, seed: int, chunk_bytes: float) -> list[Scheduling]:
         """Every placement with every policy."""
+        from hocket.cluster.engine.policies.named_policies import policy_of
+
+        policies = self.policies.split(",")
+        sharing = [policy for policy in policies if policy_of(policy).by_user] or policies
+        without = dataclasses.replace(self, shares=None)
         return [
-            self.of(placement, policy, seed, chunk_bytes)
+            (self if policy in sharing else without).of(placement, policy, seed, chunk_bytes)
             for placement in self.placements.split(",")
-            for policy in self.policies.split(",")
+            for policy in policies
         ]
 
 

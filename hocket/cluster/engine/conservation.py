@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from hocket.cluster.engine.records import (
     CLOSED,
     COMPUTING,
@@ -26,6 +28,7 @@ def validate(state: EngineState, rules: Rules, now: int) -> None:
     residents = _check_gpus(state, rules)
     _check_links(state)
     _check_waiting(state)
+    _check_users(state)
     for j, job in enumerate(state.jobs):
         placed = job["stage"] in (COMPUTING, READY, TRANSFERRING)
         assert residents.get(j, 0) == (job["gpus"] if placed else 0), f"job {j} is where it should not be"
@@ -83,6 +86,15 @@ def _check_links(state: EngineState) -> None:
         assert len(listed) == link["count"], f"link {number} carries other transfers than it counts"
     flows = state.flows[: state.counts[0]["flows"]].tolist()
     assert sorted(flows) == (state.jobs["stage"] == TRANSFERRING).nonzero()[0].tolist()
+
+
+def _check_users(state: EngineState) -> None:
+    """Users hold what their placed jobs do, and no more than their quotas."""
+    placed = np.isin(state.jobs["stage"], (COMPUTING, READY, TRANSFERRING))
+    for u, user in enumerate(state.users):
+        held = int(state.jobs["gpus"][placed & (state.jobs["user"] == u)].sum())
+        assert user["held"] == held <= user["quota"], f"user {u} holds other GPUs than it counts"
+        assert user["kept_for"] == NONE, f"the quota of user {u} is kept beyond its time"
 
 
 def _check_waiting(state: EngineState) -> None:

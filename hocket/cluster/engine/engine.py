@@ -21,16 +21,16 @@ says what has happened at an instant, in this order, and then asks for decisions
                                 a task that need not wait; then each idle GPU takes its first ready one
 
 Placing is in :mod:`hocket.cluster.engine.placing`, transfers are in :mod:`hocket.cluster.engine.transfers`,
-segments are in :mod:`hocket.cluster.engine.segments`. Jobs queue, transfer and compute in the order of
-``key``, then ``rank``. Every function changes the state in place and costs what it decides about, not what
-there is: nobody looks at all jobs. Functions take the arrays they need, or the part of the state
-(:mod:`hocket.cluster.engine.state_parts`), and are compiled without reference counting
-(:func:`hocket.kernel.lean_kernel`).
+segments are in :mod:`hocket.cluster.engine.segments`. Jobs transfer and compute in the order of ``key``, then
+``rank``; they queue by ``priority`` and then so, or as their users share. Every function changes the state in
+place and costs what it decides about, not what there is: nobody looks at all jobs. Functions take the arrays
+they need, or the part of the state (:mod:`hocket.cluster.engine.state_parts`), and are compiled without
+reference counting (:func:`hocket.kernel.lean_kernel`).
 """
 
 from __future__ import annotations
 
-from hocket.cluster.engine.policies.policy_dispatch import before, key_of
+from hocket.cluster.engine.policies.policy_dispatch import before, key_of, queues_before
 from hocket.cluster.engine.records import (
     COMPUTING,
     FORWARD,
@@ -60,7 +60,7 @@ def submit(jobs, queue, counts, rules, j):
     jobs[j].per_iteration = jobs[j].forward + jobs[j].backward
     jobs[j].key = key_of(jobs, j, jobs[j].remaining, rules.order)
     i = counts[0].queued
-    while i > 0 and before(jobs, j, queue[i - 1]):
+    while i > 0 and queues_before(jobs, j, queue[i - 1]):
         queue[i] = queue[i - 1]
         i -= 1
     queue[i] = j

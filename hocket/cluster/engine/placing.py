@@ -6,10 +6,12 @@ from hocket.cluster.engine.engine import begin_iteration
 from hocket.cluster.engine.gpu_memory import take_memory
 from hocket.cluster.engine.gpu_types import fitting_types, take_pace
 from hocket.cluster.engine.placement.placement_dispatch import choose_gpus
+from hocket.cluster.engine.policies.fair_share import order_by_user
 from hocket.cluster.engine.policies.policy_dispatch import key_of
 from hocket.cluster.engine.records import CLOSED, COMPUTING, FINISHED, NEVER, NONE, QUEUED
 from hocket.cluster.engine.starvation import close_opened, hold, open_held, release, starving_jobs
 from hocket.cluster.engine.state_parts import compute_state
+from hocket.cluster.engine.users import in_quota, keep_quota, release_quotas, take_gpus
 from hocket.cluster.engine.wait_lists import wait_at
 from hocket.kernel import lean_kernel
 
@@ -39,6 +41,7 @@ def finish_jobs(state, rules, now):
         j = state.ended_jobs[i]
         memory = sites.class_memory[jobs[j].memory_class]
         jobs[j].stage, jobs[j].finish = FINISHED, now
+        take_gpus(state.users, jobs[j].user, -jobs[j].gpus, now)
         _disconnect(jobs, state.ports, state.links, j)
         for w in range(jobs[j].first_worker, jobs[j].first_worker + jobs[j].gpus):
             g = workers[w].gpu
@@ -114,6 +117,7 @@ def place_on(state, rules, j, now):
         take_memory(gpus, sites, g, memory + closed)
     _connect(jobs, state.ports, state.links, sites, rules, j)
     jobs[j].key = key_of(jobs, j, jobs[j].remaining, rules.order)
+    take_gpus(state.users, jobs[j].user, jobs[j].gpus, now)
     jobs[j].start = now
     jobs[j].stage = COMPUTING
     if jobs[j].launch == 0:
@@ -141,35 +145,60 @@ def _place_starving(state, rules, now):
     num_held = 0
     for i in range(starving_jobs(state, rules, now)):
         j = state.altered_jobs[i]
-        if _fits(state, j):
-            _place(state, rules, j, now)
-            continue
-        before = num_held
-        num_held = hold(state, rules, j, before, now)
-        if num_held == before:
-            break
+        if in_quota(state.jobs, state.users, j):
+            if _fits(state, j):
+                _place(state, rules, j, now)
+                continue
+            before = num_held
+            num_held = hold(state, rules, j, before, now)
+            if num_held == before:
+                break
+        keep_quota(state.jobs, state.users, j)
     return num_held
+
+
+@lean_kernel
+def _leave_queue(jobs, queue, counts):
+    """Take those off the queue that are placed."""
+    kept = 0
+    for j in queue:
+        if jobs[j].stage == QUEUED:
+            queue[kept] = j
+            kept += 1
+    counts[0].queued = kept
+
+
+@lean_kernel
+def order_queue(state, rules, now):
+    """Write the jobs that queue to ``candidates``, in the order in which they are to be placed."""
+    queue = state.queue[: state.counts[0].queued]
+    if rules.by_user:
+        order_by_user(state.jobs, state.users, queue, state.candidates, now)
+        return
+    for i in range(len(queue)):
+        state.candidates[i] = queue[i]
 
 
 @lean_kernel
 def place_queue(state, rules, now):
     """Place the queued jobs that fit, in order; fills ``placed_jobs``."""
-    queue, counts = state.queue, state.counts
-    counts[0].placed = kept = 0
+    jobs, users, counts = state.jobs, state.users, state.counts
+    queue = state.queue[: counts[0].queued]
+    counts[0].placed = 0
     num_held = _place_starving(state, rules, now) if rules.starvation < NEVER else 0
-    passing_over = True
-    for i in range(counts[0].queued):
-        j = queue[i]
-        if state.jobs[j].stage != QUEUED:
+    order_queue(state, rules, now)
+    for j in state.candidates[: len(queue)]:
+        if jobs[j].stage != QUEUED or not in_quota(jobs, users, j):
             continue
-        if passing_over and _fits(state, j):
+        if _fits(state, j):
             _place(state, rules, j, now)
-        elif passing_over and num_held > 0 and open_held(state, j, num_held, now):
+        elif num_held > 0 and open_held(state, j, num_held, now):
             _place(state, rules, j, now)
             close_opened(state, num_held)
-        else:
-            queue[kept] = j
-            kept += 1
-            passing_over &= rules.passes_over
-    counts[0].queued = kept
+        elif not rules.passes_over:
+            break
+    if counts[0].placed > 0:
+        _leave_queue(jobs, queue, counts)
     release(state, num_held)
+    if rules.starvation < NEVER:
+        release_quotas(users)

@@ -103,6 +103,8 @@ JOB = np.dtype(
         ("launch", np.int64),  # from ``start`` to its first iteration; 0 once that has begun
         ("types", np.int64),  # those of GPUs that it may run on, a bit each
         ("type", np.int64),  # the one that its times are for: before it is placed the one that suits it best
+        ("user", np.int64),  # whose it is
+        ("priority", np.int64),  # the highest is placed first
     ],
     align=True,
 )
@@ -161,6 +163,17 @@ LINK = np.dtype(
     ],
     align=True,
 )
+USER = np.dtype(
+    [
+        ("quota", np.int64),  # GPUs that its jobs may hold, or NEVER
+        ("share", np.int64),  # its weight where users share fairly
+        ("held", np.int64),  # GPUs of its jobs that are placed
+        ("since", np.int64),  # when that changed
+        ("attained", np.float64),  # GPUs that it held, times ticks, until then
+        ("kept_for", np.int64),  # the only job of its own that may be placed, or NONE
+    ],
+    align=True,
+)
 COUNTS = np.dtype(
     [
         (name, np.int64)
@@ -190,6 +203,7 @@ class Rules(NamedTuple):
     preemptive: bool
     exclusive: bool  # whether no server ever carries two transfers, so that all have one rate
     steady: bool  # whether a job that computes stays ahead of those that wait
+    by_user: bool  # whether jobs queue by what their users have had
     passes_over: bool  # whether jobs are placed before one ahead of them that does not fit
     starvation: int  # ticks after its arrival from which a job that queues holds GPUs, or NEVER
     jobs_per_gpu: int

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from hocket.cluster.engine.placement.named_placements import placement_of
 from hocket.cluster.engine.policies.named_policies import policy_of
+from hocket.cluster.jobs import USER_NAMES, is_user_name
 from hocket.errors import HocketError
 
 CHUNK_BYTES = 4e6
 _MOST_JOBS = 1_000_000
 _LONGEST_S = 1e9
+REST = "*"
+"""The name in lists of quotas and shares of each user that is not in them, and of jobs without a user."""
+_MOST_OF_USER = 1_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,6 +30,8 @@ class Scheduling:
     chunk_bytes : bytes after which a transfer may be stopped, by policies that stop them.
     starvation_s : seconds after its arrival from which a job that queues holds GPUs; None: none ever does.
     jobs_per_gpu : the most jobs that share a GPU; None: as many as its memory holds.
+    quotas : the most GPUs that jobs of a user hold together; of users who are not in it as many as there are.
+    shares : the weights of users, for policies by which they share fairly; 1 of those who are not in it.
     """
 
     placement: str
@@ -33,6 +40,16 @@ class Scheduling:
     chunk_bytes: float = CHUNK_BYTES
     starvation_s: float | None = None
     jobs_per_gpu: int | None = None
+    quotas: Mapping[str, int] = field(default_factory=dict)
+    shares: Mapping[str, int] = field(default_factory=dict)
+
+    def quota_of(self, user: str) -> int | None:
+        """The most GPUs that jobs of ``user`` hold together; None: as many as there are."""
+        return self.quotas.get(user, self.quotas.get(REST))
+
+    def share_of(self, user: str) -> int:
+        """The weight of ``user``."""
+        return self.shares.get(user, self.shares.get(REST, 1))
 
     def check(self) -> None:
         """Refuse names that nothing has, and numbers that are out of range.
@@ -57,4 +74,23 @@ class Scheduling:
         if self.jobs_per_gpu is not None and not 1 <= self.jobs_per_gpu <= _MOST_JOBS:
             raise HocketError(
                 f"{self.jobs_per_gpu!r} jobs on a GPU: give a whole number from 1 to {_MOST_JOBS}"
+            )
+        _check_numbers("quota", self.quotas, 0, "alice=16")
+        _check_numbers("share", self.shares, 1, "alice=2")
+        if self.shares and not policy_of(self.policy).by_user:
+            raise HocketError(
+                f"shares of users, and policy '{self.policy}' knows none; take policy fair-share, or leave "
+                "them out"
+            )
+
+
+def _check_numbers(what: str, numbers: Mapping[str, int], least: int, example: str) -> None:
+    """Refuse users without a name, and what is no number from ``least`` on."""
+    for user, number in numbers.items():
+        if user != REST and not is_user_name(user):
+            raise HocketError(f"{what} of {user!r}, which is no name of a user: {USER_NAMES}")
+        if isinstance(number, bool) or not isinstance(number, int) or not least <= number <= _MOST_OF_USER:
+            raise HocketError(
+                f"{what} {number!r} of {user} is not a whole number from {least} to {_MOST_OF_USER}; "
+                f"give e.g. {example}"
             )

@@ -2,16 +2,16 @@
 
 Each time that the queue is placed:
 
-* Jobs that arrived so long ago go first, in the order of their arrival. One that fits is placed. One that
-  does not *holds* as many GPUs as it needs: those on which it will fit first, by the service left of the jobs
-  there, and of equal ones the first; of several types of GPUs those of the type on which it would be over
-  first. GPUs that another job holds are not among them. The first job that finds too few ends this; those
-  after it queue as all others do.
+* Jobs that arrived so long ago go first, in the order of their arrival, whatever their priority. One that
+  fits is placed. One that does not *holds* as many GPUs as it needs: those on which it will fit first, by
+  the service left of the jobs there, and of equal ones the first; of several types of GPUs those of the type
+  on which it would be over first. GPUs that another job holds are not among them. The first job that finds
+  too few ends this; those after it queue as all others do.
 * By then, the last of these GPUs has room at a certain time. The earliest such time so far is the job's
   *reservation*: it never moves to later.
-* Then all that queue, in the policy's order. One that does not fit beside what is held may have held GPUs as
-  well: its own, and others' where it is over before the reservation if what is left of the jobs there comes
-  first, and then all of its own service, transfers included.
+* Then all that queue, by priority and in the policy's order. One that does not fit beside what is held may
+  have held GPUs as well: its own, and others' where it is over before the reservation if what is left of
+  the jobs there comes first, and then all of its own service, transfers included.
 
 So whatever the policy, a job starts in the end: on what the first one holds nobody new is placed after its
 reservation, and those there end. It is the reservation of conservative backfill, for jobs that have waited

@@ -30,6 +30,7 @@ from hocket.cluster.engine.records import (
     Sites,
 )
 from hocket.cluster.engine.scheduling import Scheduling
+from hocket.cluster.engine.users import check_quotas, user_names, user_rows
 from hocket.cluster.jobs import Job, JobSet
 from hocket.errors import HocketError
 
@@ -39,7 +40,7 @@ _NUM_TASKS = 2
 
 
 class EngineState(NamedTuple):
-    """The engine's whole state; one row a job, a worker, a GPU, a link.
+    """The engine's whole state; one row a job, a worker, a GPU, a link, a user.
 
     Lists that the kernels fill come with a number in ``counts``: what they are asked to look at (``queue`` in
     order, ``touched_gpus``, ``ready`` jobs, ``changed_links``, ``ended_jobs``), and what was decided at an
@@ -53,6 +54,7 @@ class EngineState(NamedTuple):
     ports: Records
     links: Records  # (links,) LINK
     segments: Records  # SEGMENT: of each job its two tasks, then, if it has batches, those that these cut
+    users: Records  # (U,) USER
     counts: Records  # (1,) COUNTS
     sites: Sites
     queue: Ints  # (J,)
@@ -78,10 +80,12 @@ def make_state(
     cluster: Cluster,
     scheduling: Scheduling,
     tick_s: float | None = None,
+    known_users: Sequence[str] = (),
 ) -> tuple[EngineState, Rules, float]:
     """An empty cluster that jobs are about to come to, the rules, and the seconds of a tick.
 
     ``tick_s``: for who does not know all jobs in advance; else the finest with which nothing overflows.
+    ``known_users``: those with the first rows; users of ``jobs`` that are not among them have rows behind.
 
     Raises
     ------
@@ -91,6 +95,7 @@ def make_state(
     scheduling.check()
     policy, placement = policy_of(scheduling.policy), placement_of(scheduling.placement)
     types = [types_of(job, cluster) for job in jobs.jobs]
+    check_quotas(jobs.jobs, scheduling)
     chunk = float(scheduling.chunk_bytes) if policy.preemptive else math.inf
     finest_s = _tick_s(jobs, types, cluster, chunk)
     if tick_s is None:
@@ -106,6 +111,7 @@ def make_state(
         preemptive=policy.preemptive,
         exclusive=policy.exclusive and cluster.sharing == "equation5",
         steady=policy.steady,
+        by_user=policy.by_user,
         passes_over=policy.passes_over,
         starvation=NEVER if scheduling.starvation_s is None else round(scheduling.starvation_s / tick_s),
         jobs_per_gpu=scheduling.jobs_per_gpu or NEVER,
@@ -125,6 +131,9 @@ def make_state(
     paces, segments = pace_rows(jobs, types, cluster, tick_s)
     rows = _job_rows(jobs, types, paces, tick_s)
     rows["memory_class"], rows["waits_at"], rows["reserved"] = memory_class, NONE, NEVER
+    names = user_names(known_users, jobs.jobs)
+    row_of = {name: row for row, name in enumerate(names)}
+    rows["user"] = [row_of[job.user] for job in jobs.jobs]
     num_jobs, num_gpus, num_links = len(rows), cluster.num_gpus, cluster.num_links
     hops = np.minimum(rows["gpus"], cluster.num_servers) + (num_links - cluster.num_servers)
     rows["first_port"] = np.cumsum(hops) - hops
@@ -149,6 +158,7 @@ def make_state(
         ports=ports,
         links=links,
         segments=segments,
+        users=user_rows(names, scheduling),
         counts=np.zeros(1, COUNTS),
         sites=Sites(
             class_memory=class_memory,
@@ -204,6 +214,7 @@ def _job_rows(jobs: JobSet, types: Sequence[Collection[int]], paces: Records, ti
         row = rows[i]
         row["gpus"], row["iterations"], row["remaining"] = job.gpus, job.iterations, job.iterations
         row["launch"] = round(job.startup_s / tick_s)
+        row["priority"] = job.priority
         row["num_segments"], row["num_batches"] = _NUM_TASKS, len(job.batches)
         row["size"], row["arrival"] = job.size_bytes, round(job.arrival_s / tick_s)
         row["types"] = sum(1 << kind for kind in types[i])

@@ -253,6 +253,8 @@ class Commands:
             reports=record.job.command is None or progress is None or progress.reported,
             waited_s=self._waited_s(record),
             placed_s=record.placed_s if record.state != "queued" else None,
+            user=record.job.user,
+            priority=record.job.priority,
             tried=tuple(TriedStatus(self._pairs(t.gpus), t.start_s, t.end_s, t.why) for t in record.tried),
         )
 

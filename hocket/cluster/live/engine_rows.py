@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from hocket.cluster.cluster import Cluster
+from hocket.cluster.engine.placing import order_queue
 from hocket.cluster.engine.policies.named_policies import policy_of
 from hocket.cluster.engine.records import (
     BACKWARD,
@@ -25,6 +26,7 @@ from hocket.cluster.engine.records import (
 )
 from hocket.cluster.engine.scheduling import Scheduling
 from hocket.cluster.engine.state import EngineState, count_room, make_state
+from hocket.cluster.engine.users import user_names
 from hocket.cluster.jobs import Job, JobSet
 from hocket.cluster.live.state_migration import carry
 from hocket.errors import HocketError
@@ -106,6 +108,8 @@ class EngineRows:
         self._lacking = np.zeros(cluster.num_gpus, np.int64)
         self.withheld = np.zeros(cluster.num_gpus, np.int64)
         self._ranks: dict[str, int] = {}
+        self._users: list[str] = []
+        self._attained = np.zeros(0)
 
     @property
     def preemptive(self) -> bool:
@@ -161,11 +165,13 @@ class EngineRows:
             self._ranks.setdefault(new[place].job.id, len(self._ranks))
         if self._state is None:
             self._state = state
+            state.users["attained"][: len(self._users)] = self._attained
             self.withheld[:] = 0
             self._withhold()
         else:
             carry(self._state, np.array([progress.row for progress in kept], np.int64), state)
             self._state = state
+        self._users = user_names(self._users, jobs)
         self._rules = rules
         for row, progress in enumerate((*kept, *new)):
             progress.row = row
@@ -182,9 +188,16 @@ class EngineRows:
             self.cluster,
             self._scheduling,
             TICK_S,
+            self._users,
         )
         state.jobs["launch"] = 0  # processes say when they are ready
         return state, rules
+
+    def set_attained(self, gpu_seconds: Mapping[str, float]) -> None:
+        """Set what users have had of GPUs so far; before any job is added."""
+        assert self.empty
+        self._users = list(gpu_seconds)
+        self._attained = np.array(list(gpu_seconds.values()), np.float64) / TICK_S
 
     def drain(self, server: int, *, on: bool) -> None:
         """Place nothing on a server any more, or again; jobs that are there stay."""
@@ -225,6 +238,12 @@ class EngineRows:
         """The rules that the engine decides by."""
         assert self._rules is not None, "no job is known"
         return self._rules
+
+    def queue(self, now_s: float) -> list[int]:
+        """Rows of the jobs that queue, in the order in which they are to be placed."""
+        order_queue(self.state, self.rules, round(now_s / TICK_S))
+        rows: list[int] = self.state.candidates[: self.state.counts[0]["queued"]].tolist()
+        return rows
 
     def iterations_done(self, job: str) -> int:
         """Iterations of a job that are over."""

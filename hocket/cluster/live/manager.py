@@ -39,6 +39,7 @@ from hocket.cluster.live.nvml import gpu_memory
 from hocket.cluster.live.retention import Retention
 from hocket.cluster.live.runnable_jobs import LiveJob
 from hocket.cluster.live.transfer_log import TransferLog
+from hocket.cluster.live.user_history import attained_gpu_s
 from hocket.errors import HocketError
 from hocket.launch.credentials import Credentials
 from hocket.launch.gate import HELD_EVERY_S
@@ -206,11 +207,12 @@ class Manager:
     def _take_over(self) -> None:
         """Go on with what another manager left: queued jobs queue, running ones are where they are."""
         context = self._context
+        now_s = context.now_s()
+        context.driver.set_attained(attained_gpu_s(context.records.values(), now_s))
         left = [record for record in context.records.values() if not record.over]
         if not left:
             return
         context.add_to_engine(left)
-        now_s = context.now_s()
         for record in left:
             if record.state == "running":
                 run = context.begin_attempt(record)

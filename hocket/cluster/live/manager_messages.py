@@ -119,6 +119,8 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
     waited_s: float | None = None
     placed_s: float | None = None
     tried: tuple[TriedStatus, ...] = ()
+    user: str = ""
+    priority: int = 0
 
 
 class TransferSpan(msgspec.Struct, frozen=True, array_like=True):

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from hocket.cluster.engine.records import COMPUTING, NEVER, READY, SUBMITTED, TRANSFERRING, Ints
+from hocket.cluster.engine.users import quota_name
 from hocket.cluster.live.context import ManagerContext, RunningAttempt
 from hocket.cluster.live.database import Record
 from hocket.cluster.live.devices import shared_out
@@ -28,7 +29,7 @@ class Reasons:
         self._queue: list[int] = []
         if not driver.empty:
             self._free = driver.state.gpus["free"].copy()
-            self._queue = driver.state.queue[: driver.state.counts[0]["queued"]].tolist()
+            self._queue = driver.queue(self._now_s)
             self._ahead = {row: place for place, row in enumerate(self._queue)}
         self._room: dict[int, str] = {}
 
@@ -71,6 +72,10 @@ class Reasons:
             if record.attempt:
                 return "is tried again in a moment"
             return f"arrives in {duration_text(max(0.0, record.arrival_s - self._now_s))}"
+        user = self._context.driver.state.users[row["user"]]
+        if user["held"] + record.job.gpus > user["quota"]:
+            held = f"{user['held']} of {user['quota']} GPUs held"
+            return f"waits for {quota_name(record.job.user)}: {held}, it wants {record.job.gpus}"
         need = int(self._context.driver.state.sites.class_memory[row["memory_class"]])
         line = self._lack(record.job.gpus, need)
         if int((self._free >= need).sum()) >= record.job.gpus:

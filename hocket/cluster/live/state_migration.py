@@ -34,6 +34,8 @@ def carry(old: EngineState, kept: Ints, new: EngineState) -> None:
         new.ports[name][: len(ports)] = port_of[old.ports[name][ports]]
     new.gpus[:] = old.gpus
     new.links[:] = old.links
+    for name in ("held", "since", "attained"):
+        new.users[name][: len(old.users)] = old.users[name]
     for name in ("resident", "running"):
         new.gpus[name] = worker_of[old.gpus[name]]
     for name in ("user", "flow"):

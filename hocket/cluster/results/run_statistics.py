@@ -48,6 +48,7 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
     gpu_wait_s: float | None = None
     transferring_s: float | None = None
     network_wait_s: float | None = None
+    user: str = ""
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,6 +70,7 @@ class SimulatedCluster(msgspec.Struct, frozen=True, kw_only=True):
     """The cluster as simulated, beside its servers and their GPUs; ``chunk_bytes``: of psrsf and srpt.
 
     ``starvation_s``: after which a job that queues holds GPUs; ``jobs_per_gpu``: the most that share one.
+    ``quotas``: the most GPUs of a user; ``shares``: users' weights.
     """
 
     gpu_memory_bytes: float
@@ -81,6 +83,8 @@ class SimulatedCluster(msgspec.Struct, frozen=True, kw_only=True):
     contention_per_byte_s: float
     starvation_s: float | None = None
     jobs_per_gpu: int | None = None
+    quotas: dict[str, int] | None = None
+    shares: dict[str, int] | None = None
 
 
 class Percentiles(msgspec.Struct, frozen=True, kw_only=True):
@@ -144,6 +148,8 @@ def setting_of(cluster: Cluster, scheduling: Scheduling) -> SimulatedCluster:
         contention_per_byte_s=cluster.eta_s,
         starvation_s=scheduling.starvation_s,
         jobs_per_gpu=scheduling.jobs_per_gpu,
+        quotas=dict(scheduling.quotas) or None,
+        shares=dict(scheduling.shares) or None,
     )
 
 
@@ -178,6 +184,7 @@ def cluster_row(run: ClusterRun, jobs: JobSet, cluster: Cluster) -> ClusterRow:
             finish_s=float(run.finish_s[i]),
             jct_s=float(jct_s[i]),
             gpus=run.gpus[i],
+            user=job.user,
             **{key: float(values[i]) for key, values in parts.items()},
         )
         for i, job in enumerate(jobs.jobs)

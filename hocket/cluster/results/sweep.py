@@ -11,6 +11,7 @@ import msgspec
 
 from hocket.cluster.cluster import Cluster
 from hocket.cluster.engine.scheduling import Scheduling
+from hocket.cluster.engine.users import check_users
 from hocket.cluster.jobs import JobSet
 from hocket.cluster.results.paired import Sweep, SweepRun, paired_rows, sweep_row
 from hocket.cluster.results.run_statistics import figures_of, setting_of
@@ -31,7 +32,7 @@ def sweep(
 ) -> Sweep:
     """Simulate every job set under each of ``schedulings``, and compare them pair by pair.
 
-    They differ in placement or policy alone.
+    They differ in placement or policy alone; shares are of those policies that share by them.
 
     job_sets : each with its seed, which decides what placements draw.
     engine : "processes" uses all cores, "ray" a Ray cluster: the one that RAY_ADDRESS names, else one on this
@@ -45,6 +46,7 @@ def sweep(
     """
     for each in schedulings:
         each.check()  # an unknown name is refused before any process starts
+        check_users(each, (job for jobs, _ in job_sets for job in jobs.jobs))
     settings = [(each.placement, each.policy) for each in schedulings]
     if not job_sets or not settings:
         raise HocketError("a sweep needs at least one job set, one placement and one policy")
@@ -65,7 +67,7 @@ def sweep(
     return Sweep(
         servers=cluster.num_servers,
         gpus_per_server=cluster.gpus_per_server,
-        setting=setting_of(cluster, schedulings[0]),
+        setting=setting_of(cluster, next((each for each in schedulings if each.shares), schedulings[0])),
         overlapping=sum(bool(job.batches) for jobs, _ in job_sets for job in jobs.jobs),
         job_sets=count,
         rows=rows,

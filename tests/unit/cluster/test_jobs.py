@@ -37,7 +37,12 @@ def test_the_documented_file_is_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("ending", ["json", "json.zst", "json.gz", "csv", "CSV.gz"])
 def test_what_is_written_reads_back(tmp_path: Path, ending: str) -> None:
-    jobs = JobSet(jobs=(Job(**ROW), Job(**ROW | {"id": "é", "iterations": 1, "startup_s": 2.5})))
+    jobs = JobSet(
+        jobs=(
+            Job(**ROW),
+            Job(**ROW | {"id": "é", "iterations": 1, "startup_s": 2.5, "user": "ö", "priority": -2}),
+        )
+    )
     write_jobs(jobs, tmp_path / f"jobs.{ending}")
     assert read_jobs(tmp_path / f"jobs.{ending}") == jobs
 
@@ -58,6 +63,11 @@ MALFORMED = [
     ({"forward_s": 0, "backward_s": 0}, "jobs[1].backward_s: is 0 and so is forward_s"),
     ({"size_bytes": -1}, "jobs[1].size_bytes: -1.0 is not a number of bytes between 0 and 2^53"),
     ({"memory_bytes": 1e300}, "jobs[1].memory_bytes: 1e+300 is not a number of bytes"),
+    ({"user": "a,b"}, "jobs[1].user: 'a,b' is no name of a user: give up to 100 characters that print"),
+    ({"user": "*"}, "jobs[1].user: '*' is no name of a user"),
+    ({"user": 3}, "jobs[1].user: expected `str`"),
+    ({"priority": 1.5}, "jobs[1].priority: expected `int`"),
+    ({"priority": 10**10}, "jobs[1].priority: 10000000000 is not a whole number between -1e9 and 1e9"),
 ]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from hocket.cluster.engine.policies.ada_srsf import ADA_SRSF
+from hocket.cluster.engine.policies.fair_share import FAIR_SHARE
 from hocket.cluster.engine.policies.fifo import FIFO
 from hocket.cluster.engine.policies.kway import K_WAY
 from hocket.cluster.engine.policies.psrsf import PSRSF
@@ -15,8 +16,9 @@ from hocket.cluster.engine.policies.strict_fifo import STRICT_FIFO
 from hocket.cluster.engine.policies.tiresias import TIRESIAS
 from hocket.errors import HocketError, UnknownNameError
 
-POLICY_NAMES = ("srsf-N", "ada-srsf", "kway", "psrsf", "srpt", "fifo", "strict-fifo", "tiresias")
-_POLICIES = {policy.name: policy for policy in (ADA_SRSF, K_WAY, PSRSF, SRPT, FIFO, STRICT_FIFO, TIRESIAS)}
+_NAMED = (ADA_SRSF, K_WAY, PSRSF, SRPT, FIFO, STRICT_FIFO, TIRESIAS, FAIR_SHARE)
+_POLICIES = {policy.name: policy for policy in _NAMED}
+POLICY_NAMES = ("srsf-N", *_POLICIES)
 _MOST = 1_000_000
 
 

@@ -34,6 +34,14 @@ def before(jobs, a, b):
 
 
 @lean_kernel
+def queues_before(jobs, a, b):
+    """True if job a queues before job b: by priority, the highest first; of one priority as all else goes."""
+    if jobs[a].priority != jobs[b].priority:
+        return jobs[a].priority > jobs[b].priority
+    return before(jobs, a, b)
+
+
+@lean_kernel
 def transfers_before(jobs, rules, a, b, now):
     """True if job a's transfer goes before job b's where transfers are preempted."""
     if rules.admission == BY_BYTES:

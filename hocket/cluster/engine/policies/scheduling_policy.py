@@ -22,6 +22,7 @@ class SchedulingPolicy:
     name : as users write it.
     order, admission : one of the constants above.
     limit : how many transfers a server carries at most.
+    by_user : whether jobs of one priority queue by what their users have had, before ``order``.
     passes_over : whether jobs that fit are placed before one ahead of them that does not.
     """
 
@@ -29,6 +30,7 @@ class SchedulingPolicy:
     order: int = SERVICE_LEFT
     admission: int = FEWER_THAN
     limit: int = 1
+    by_user: bool = False
     passes_over: bool = True
 
     @property

@@ -6,7 +6,7 @@ import asyncio
 import functools
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -139,6 +139,7 @@ def running(
     chunk_bytes: float = 5e4,
     lost_after_s: float = 60.0,
     starvation_s: float | None = None,
+    quotas: Mapping[str, int] | None = None,
     nodes: Sequence[Node] | None = None,
     credentials: Credentials = CREDENTIALS,
 ) -> Iterator[Running]:
@@ -151,7 +152,13 @@ def running(
         folder,
         cluster,
         nodes,
-        Scheduling(placement="ls", policy=policy, chunk_bytes=chunk_bytes, starvation_s=starvation_s),
+        Scheduling(
+            placement="ls",
+            policy=policy,
+            chunk_bytes=chunk_bytes,
+            starvation_s=starvation_s,
+            quotas=quotas or {},
+        ),
         credentials=credentials,
         restarts=restarts,
         lost_after_s=lost_after_s,

@@ -37,11 +37,9 @@ def job(name: str, gpus: int = 1, arrival_s: float = 0.0, **changes: Any) -> Job
 class World:
     """Ranks that compute for exactly as long as their jobs say, and links that follow Eq. 5 exactly."""
 
-    def __init__(self, jobs: list[Job], policy: str, starvation_s: float | None = None) -> None:
-        scheduling = Scheduling(
-            placement="ls", policy=policy, chunk_bytes=CHUNK, starvation_s=starvation_s, jobs_per_gpu=2
-        )
-        self.driver = Driver(CLUSTER, scheduling)
+    def __init__(self, jobs: list[Job], policy: str, **changes: Any) -> None:
+        self.scheduling = Scheduling(placement="ls", policy=policy, chunk_bytes=CHUNK, **changes)
+        self.driver = Driver(CLUSTER, self.scheduling)
         self.jobs = {each.id: each for each in jobs}
         self.driver.add(jobs, [0] * len(jobs), [False] * len(jobs), range(len(jobs)))
         self.due: list[tuple[float, int, Any]] = []
@@ -172,6 +170,14 @@ class World:
             self.moving[name] = [chunk, CLUSTER.startup_s, size - chunk]
 
 
+def ends_as_simulated(world: World, jobs: list[Job]) -> None:
+    finish_s = world.run()
+    predicted = simulate(JobSet(jobs=tuple(jobs)), CLUSTER, world.scheduling)
+    assert [finish_s[each.id] for each in jobs] == pytest.approx(predicted.finish_s.tolist(), rel=2e-3)
+    for each, gpus in zip(jobs, predicted.gpus, strict=True):
+        assert [divmod(g, CLUSTER.gpus_per_server) for g in world.gpus[each.id]] == list(gpus)
+
+
 @pytest.mark.parametrize("startup_s", [0.0, 0.7])
 @pytest.mark.parametrize("policy", ["srsf-1", "srsf-2", "ada-srsf", "srpt", "psrsf", "fifo"])
 def test_exact_ranks_end_when_the_simulator_says(policy: str, startup_s: float) -> None:
@@ -182,14 +188,7 @@ def test_exact_ranks_end_when_the_simulator_says(policy: str, startup_s: float) 
         job("alone", 1, 1.1, iterations=5, startup_s=startup_s),
         job("late", 4, 6.0, size_bytes=1.2e7, memory_bytes=7.0, startup_s=2 * startup_s),
     ]
-    world = World(jobs, policy)
-    finish_s = world.run()
-    predicted = simulate(
-        JobSet(jobs=tuple(jobs)), CLUSTER, Scheduling(placement="ls", policy=policy, chunk_bytes=CHUNK)
-    )
-    assert [finish_s[each.id] for each in jobs] == pytest.approx(predicted.finish_s.tolist(), rel=2e-3)
-    for each, gpus in zip(jobs, predicted.gpus, strict=True):
-        assert [divmod(g, CLUSTER.gpus_per_server) for g in world.gpus[each.id]] == list(gpus)
+    ends_as_simulated(World(jobs, policy), jobs)
 
 
 @pytest.mark.parametrize("policy", ["srsf-1", "strict-fifo"])
@@ -198,15 +197,45 @@ def test_jobs_that_have_queued_for_long_hold_gpus_as_in_the_simulator(policy: st
         job(f"small{k}", 1 + k % 2, 1.0 + 1.3 * k, memory_bytes=6.0, iterations=2 + k % 3) for k in range(20)
     ]
     jobs = [job("first", 4, memory_bytes=6.0), job("wide", 6, 0.5, memory_bytes=6.0), *small]
-    scheduling = Scheduling(
-        placement="ls", policy=policy, chunk_bytes=CHUNK, starvation_s=3.0, jobs_per_gpu=2
-    )
-    world = World(jobs, policy, starvation_s=3.0)
-    finish_s = world.run()
-    predicted = simulate(JobSet(jobs=tuple(jobs)), CLUSTER, scheduling)
-    assert [finish_s[each.id] for each in jobs] == pytest.approx(predicted.finish_s.tolist(), rel=2e-3)
-    for each, gpus in zip(jobs, predicted.gpus, strict=True):
-        assert [divmod(g, CLUSTER.gpus_per_server) for g in world.gpus[each.id]] == list(gpus)
+    ends_as_simulated(World(jobs, policy, starvation_s=3.0, jobs_per_gpu=2), jobs)
+
+
+@pytest.mark.parametrize(
+    ("policy", "changes"),
+    [
+        ("srsf-1", {"quotas": {"alice": 3, "*": 4}}),
+        ("srsf-1", {"quotas": {"alice": 3}, "starvation_s": 4.0}),
+        ("fair-share", {}),
+        ("fair-share", {"shares": {"alice": 3, "*": 2}, "quotas": {"bob": 3}}),
+    ],
+)
+def test_users_have_what_the_simulator_gives_them(policy: str, changes: dict[str, Any]) -> None:
+    owned = [
+        job(
+            f"j{k:02}", 1 + k % 3, 0.37 * k, memory_bytes=6.0, iterations=1 + k % 4,
+            user=("alice", "bob", "")[k * k % 3], priority=k % 5 // 4,
+        )
+        for k in range(24)
+    ]  # fmt: skip
+    ends_as_simulated(World(owned, policy, **changes), owned)
+
+
+def test_what_users_have_had_counts_for_jobs_that_come_later() -> None:
+    driver = Driver(CLUSTER, Scheduling(placement="ls", policy="fair-share", jobs_per_gpu=1))
+    driver.set_attained({"alice": 8.0, "bob": 6.0})
+    first = job("first", 6, user="carol")
+    rest = [job(f"of {user}", 6, 1.0, user=user) for user in ("alice", "bob", "carol")]
+    driver.add([first], [0], [False], [0])
+    driver.arrive("first")
+    driver.decide(0.0)
+    driver.add(rest, [0] * 3, [False] * 3, range(1, 4))
+    for each in rest:
+        driver.arrive(each.id)
+    driver.decide(1.0)
+    # At 1.1 s Carol has had 6.6 GPU seconds: less than Alice, more than Bob.
+    for now_s, ends, begins in ((1.1, "first", "bob"), (2.0, "of bob", "carol"), (3.0, "of carol", "alice")):
+        driver.withdraw(ends, now_s)
+        assert driver.decide(now_s).placements.keys() == {f"of {begins}"}
 
 
 def test_the_simulator_and_the_manager_call_the_same_functions() -> None:

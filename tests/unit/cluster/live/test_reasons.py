@@ -72,6 +72,19 @@ def test_a_job_that_waits_for_gpus(tmp_path: Path) -> None:
         )
 
 
+def test_a_job_that_waits_for_its_users_quota(tmp_path: Path) -> None:
+    jobs = [live_job(n, k, command=WAITS, user="alice") for n, k in (("first", 1), ("second", 2))]
+    with serving(tmp_path, *jobs, quotas={"alice": 2}) as cluster:
+        line = until_why(cluster, "second", "waits for")
+        assert line == "second: waits for alice's quota: 1 of 2 GPUs held, it wants 2"
+        with pytest.raises(HocketError, match=r"job 'third' needs 3 GPUs and alice's quota is 2; it can"):
+            cluster.ask(Submit((live_job("third", 3, command=WAITS, user="alice"),)))
+        cluster.ask(Submit((live_job("other", 3, command=WAITS, user="bob"),)))
+        cluster.until(lambda s: {j.id: j.state for j in s.jobs}["other"] == "running")
+        cluster.ask(Cancel("first"))
+        cluster.until(lambda s: {j.id: j.state for j in s.jobs}["second"] == "running")
+
+
 def test_a_job_that_waits_for_memory(tmp_path: Path) -> None:
     first = live_job("first", command=WAITS, memory_bytes=6.0)
     with serving(tmp_path, first, servers=1, gpus=1) as cluster:

@@ -1,0 +1,23 @@
+"""The GPUs that users have had for how long, by the records of their jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from hocket.cluster.live.database import Record
+
+
+def attained_gpu_s(records: Iterable[Record], now_s: float) -> dict[str, float]:
+    """GPU seconds of each user's jobs until now, as the engine counts them, from placement to end.
+
+    Of a job with more attempts than a record keeps, the newest count.
+    """
+    found: dict[str, float] = {}
+    for record in records:
+        spans = [(tried.start_s, tried.end_s) for tried in record.tried]
+        is_last_told = bool(spans) and spans[-1][0] == record.placed_s
+        if record.placed_s is not None and not is_last_told:
+            spans.append((record.placed_s, now_s if record.finish_s is None else record.finish_s))
+        seconds = sum(max(0.0, end_s - start_s) for start_s, end_s in spans)
+        found[record.job.user] = found.get(record.job.user, 0.0) + seconds * record.job.gpus
+    return found
