@@ -94,13 +94,13 @@ def _setup(rows: Sequence[ClusterRow]) -> str:
     sources = {row.source for row in rows}
     if len(sources) == 1 and (source := sources.pop()):
         parts.append(source)
-    setting = rows[0].setting
-    if any(row.setting != setting for row in rows):
-        parts.append("several settings")
-    elif setting is not None:
+    settings = {row.setting for row in rows}
+    if len(settings) == 1 and (setting := settings.pop()) is not None:
         parts.append(_setting_text(setting))
         seeds = {row.seed for row in rows}
         parts.append(f"seed {seeds.pop()}" if len(seeds) == 1 else f"{len(seeds)} seeds")
+    elif len(settings) > 1:
+        parts.append("several settings")
     overlapping = {row.overlapping for row in rows}
     if overlapping != {0}:
         parts.append(f"{max(overlapping)} jobs overlap" if len(overlapping) == 1 else "some with overlap")
@@ -122,7 +122,7 @@ def _setting_text(setting: SimulatedCluster) -> str:
         parts.append(f"GPUs are held after {duration_text(setting.starvation_s)}")
     for name, numbers in (("quotas", setting.quotas), ("shares", setting.shares)):
         if numbers is not None:
-            parts.append(f"{name} {','.join(f'{user}={number}' for user, number in numbers.items())}")
+            parts.append(f"{name} {','.join(f'{user}={number}' for user, number in numbers)}")
     return ", ".join([*parts, shared])
 
 

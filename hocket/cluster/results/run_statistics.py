@@ -70,7 +70,7 @@ class SimulatedCluster(msgspec.Struct, frozen=True, kw_only=True):
     """The cluster as simulated, beside its servers and their GPUs; ``chunk_bytes``: of psrsf and srpt.
 
     ``starvation_s``: after which a job that queues holds GPUs; ``jobs_per_gpu``: the most that share one.
-    ``quotas``: the most GPUs of a user; ``shares``: users' weights.
+    ``quotas``: of users the most GPUs that they hold; ``shares``: their weights.
     """
 
     gpu_memory_bytes: float
@@ -83,8 +83,8 @@ class SimulatedCluster(msgspec.Struct, frozen=True, kw_only=True):
     contention_per_byte_s: float
     starvation_s: float | None = None
     jobs_per_gpu: int | None = None
-    quotas: dict[str, int] | None = None
-    shares: dict[str, int] | None = None
+    quotas: tuple[tuple[str, int], ...] | None = None
+    shares: tuple[tuple[str, int], ...] | None = None
 
 
 class Percentiles(msgspec.Struct, frozen=True, kw_only=True):
@@ -148,8 +148,8 @@ def setting_of(cluster: Cluster, scheduling: Scheduling) -> SimulatedCluster:
         contention_per_byte_s=cluster.eta_s,
         starvation_s=scheduling.starvation_s,
         jobs_per_gpu=scheduling.jobs_per_gpu,
-        quotas=dict(scheduling.quotas) or None,
-        shares=dict(scheduling.shares) or None,
+        quotas=tuple(scheduling.quotas.items()) or None,
+        shares=tuple(scheduling.shares.items()) or None,
     )
 
 

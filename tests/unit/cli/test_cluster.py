@@ -82,6 +82,32 @@ def test_starvation_and_exclusive_gpus_are_in_the_setting(jobs: str) -> None:
     assert "0 jobs on a GPU" in refused(simulate(jobs, "--jobs-per-gpu", "0"))
 
 
+def test_quotas_and_shares_are_of_users_that_jobs_have(jobs: str) -> None:
+    document = json.loads(Path(jobs).read_text())
+    for job, user in zip(document["jobs"], ("alice", "bob", "alice"), strict=True):
+        job["user"] = user
+    Path("users.json").write_text(json.dumps(document))
+    row = json.loads(simulate("users.json", "--quota", "alice=2,*=4", "--json").out)
+    assert row["setting"]["quotas"] == [["alice", 2], ["*", 4]]
+    assert [job["user"] for job in row["jobs"]] == ["alice", "bob", "alice"]
+    alone, _, pair = row["jobs"]
+    assert pair["start_s"] >= alone["finish_s"] > 6.0, "Alice may hold two GPUs"
+    told = simulate("users.json", "--quota", "alice=2").out
+    assert "quota alice=2 (given)" in " ".join(told.split())
+    Path("row.json").write_text(json.dumps(row))
+    assert hocket("report", "row.json", "-o", "page.html").status == 0
+    assert "quotas alice=2,*=4" in Path("page.html").read_text()
+    assert "'bob' is no name and whole number" in refused(simulate("users.json", "--quota", "bob"))
+    assert "'alcie'" in refused(simulate("users.json", "--quota", "alcie=2"))
+    assert "job 'wide' needs 4 GPUs and bob's quota is 3" in refused(simulate("users.json", "--quota", "*=3"))
+    assert "alice is named twice" in refused(simulate("users.json", "--quota", "alice=3,alice=4"))
+    assert "take policy fair-share" in refused(simulate("users.json", "--shares", "alice=2"))
+    compared = ("sweep", "users.json", "--policies", "srsf-1,fair-share", *SMALL, "--shares", "alice=2")
+    swept = json.loads(hocket("cluster", *compared, "--json").out)
+    assert swept["setting"]["shares"] == [["alice", 2]]
+    assert [row["policy"] for row in swept["rows"]] == ["srsf-1", "fair-share"]
+
+
 def test_people_get_a_table(jobs: str) -> None:
     ran = simulate(jobs)
     assert ran.status == 0

@@ -127,6 +127,8 @@ def any_jobs(draw: st.DrawFn) -> JobSet:
             **{"forward_s": forward_s, "backward_s": backward_s, "batches": batches},
             "size_bytes": sum(sizes) if sizes else draw(st.floats(0, 2.0**53)),
             **{"memory_bytes": draw(st.floats(0, 2.0**53)), "startup_s": draw(st.sampled_from([0.0, 2.5]))},
+            "user": draw(st.sampled_from(["", "alice", "ö"])),
+            "priority": draw(st.integers(-(10**9), 10**9)),
         }
         jobs.append(Job(**row))
     return JobSet(jobs=tuple(jobs))
