@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from hocket.interop import load_timeline, save_timeline
     from hocket.network import (
         ClusterFile,
+        MeasuredHalves,
+        MeasuredLine,
         MeasuredReduction,
         Network,
         NetworkFile,
@@ -55,6 +57,8 @@ _HOME = {
     "FormatError": "hocket.errors",
     "HocketError": "hocket.errors",
     "Machines": "hocket.predictor",
+    "MeasuredHalves": "hocket.network",
+    "MeasuredLine": "hocket.network",
     "MeasuredReduction": "hocket.network",
     "MemoryMoment": "hocket.graph",
     "MemoryNeed": "hocket.graph",
@@ -110,6 +114,8 @@ __all__ = [
     "FormatError",
     "HocketError",
     "Machines",
+    "MeasuredHalves",
+    "MeasuredLine",
     "MeasuredReduction",
     "MemoryMoment",
     "MemoryNeed",

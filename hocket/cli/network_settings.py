@@ -124,7 +124,12 @@ def recorded_network(context: typer.Context, recorded: RecordedRun | None) -> Ne
 
 def _used_fits(given: Mapping[str, Any], network: Network) -> list[str]:
     """The fits of a network's file that stand behind ``network``, options having replaced the others."""
-    used = ["allreduce"] if network.reduction is not None and network.pattern is None else []
+    from hocket.network.fit_quality import OF_SHARDS
+
+    reduction = network.reduction if network.pattern is None else None
+    used = ["allreduce"] if reduction is not None else []
+    if reduction is not None and reduction.halves is not None and given.get("architecture") == "fsdp":
+        used += OF_SHARDS
     for fit, names in (("transfer", ("bandwidth", "latency")), ("parse", ("parse_alpha", "parse_beta"))):
         if any(given.get(name) is None for name in names):
             used.append(fit)

@@ -10,19 +10,20 @@ from hocket.network.collectives import (
     number_s,
     patterns_of,
     reduction_s,
+    scatter_s,
 )
 from hocket.network.file import NetworkFile, load_network, save_network
 from hocket.network.gpu_nodes import Nodes
 from hocket.network.link import (
     PATTERNS,
     USUAL_STARTUP_S,
-    MeasuredReduction,
     Network,
     Pattern,
     PatternChoice,
     check_exchange,
     check_window,
 )
+from hocket.network.measured_reduction import MeasuredHalves, MeasuredLine, MeasuredReduction
 from hocket.network.reduction_cost import CollectiveCost, pipelined_s
 from hocket.network.shard_groups import ShardGroups
 from hocket.network.sharing import assign_servers, fair_share_bps, window_cuts
@@ -34,6 +35,8 @@ __all__ = [
     "USUAL_STARTUP_S",
     "ClusterFile",
     "CollectiveCost",
+    "MeasuredHalves",
+    "MeasuredLine",
     "MeasuredReduction",
     "Network",
     "NetworkFile",

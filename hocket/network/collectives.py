@@ -35,8 +35,10 @@ Halves
 ------
 A ring, halving-doubling and shuffle are a reduce-scatter and then an all-gather: half of the rounds and of
 the bytes each, and all of the reducing in the first. A tree is not, and where it is asked for halves go in a
-ring. A measured AllReduce is halved as it is. (gloo's own reduce-scatter is a whole all-reduce; all-to-all
-and a local sum take half of one.)
+ring. A measured AllReduce is halved as it is, unless all-gathers and reduce-scatters were timed as well: then
+they cost what they took, scaled as it is to other numbers of workers. (gloo's own reduce-scatter is a whole
+all-reduce; all-to-all and a local sum take half of one. Over TCP a long all-gather can take far more than
+half of an all-reduce, whose pieces keep fewer bytes on the way.)
 
 Nodes
 -----
@@ -49,7 +51,8 @@ from dataclasses import replace
 from typing import Literal, TypeGuard
 
 from hocket.errors import HocketError
-from hocket.network.link import PATTERNS, MeasuredReduction, Network, Pattern
+from hocket.network.link import PATTERNS, Network, Pattern
+from hocket.network.measured_reduction import MeasuredLine, MeasuredReduction
 from hocket.network.node_collectives import (
     NODE_WAYS,
     NodeWay,
@@ -86,7 +89,7 @@ def collective_cost(pattern: Way, network: Network) -> CollectiveCost:
     if pattern == "measured":
         if network.reduction is None:
             raise HocketError("no all-reduce was measured on this network; choose a pattern")
-        return _measured_cost(network.reduction, n)
+        return _measured_cost(network.reduction, network.reduction.workers, n)
     levels = (n - 1).bit_length()
     halvings = n.bit_length() - 1
     folds = n != 1 << halvings
@@ -112,10 +115,12 @@ def collective_cost(pattern: Way, network: Network) -> CollectiveCost:
     )
 
 
-def _measured_cost(measured: MeasuredReduction, num_workers: int) -> CollectiveCost:
-    """a + b d, scaled by the ring's law; a chunk adds no startup, because chunks start together."""
-    rounds = (num_workers - 1) / (measured.workers - 1)
-    sent = rounds * measured.workers / num_workers
+def _measured_cost(
+    measured: MeasuredReduction | MeasuredLine, workers: int, num_workers: int
+) -> CollectiveCost:
+    """a + b d of ``workers``, scaled by the ring's law; a chunk adds no startup: all start together."""
+    rounds = (num_workers - 1) / (workers - 1)
+    sent = rounds * workers / num_workers
     return CollectiveCost(
         latency_s=rounds * measured.a_s,
         handling_s=0.0,
@@ -158,13 +163,29 @@ def halves_s(network: Network, size_bytes: float, chunks: int = 1) -> tuple[floa
 
 
 def gather_s(network: Network, size_bytes: float) -> float:
-    """Seconds of an all-gather of ``size_bytes`` between all workers, in its fastest way."""
+    """Seconds of an all-gather of ``size_bytes`` between all workers: as measured, or in its fastest way."""
+    if (measured := measured_half(network, "gather")) is not None:
+        return measured.seconds(size_bytes)
     return min(gather.seconds(size_bytes) for _, gather in half_costs(network))
 
 
-def scatter_s(network: Network, size_bytes: float) -> float:
-    """Seconds of a reduce-scatter of ``size_bytes`` between all workers, in its fastest way."""
+def scatter_s(network: Network, size_bytes: float, by: Literal["scatter", "exchange"] = "scatter") -> float:
+    """Seconds of a reduce-scatter of ``size_bytes`` between all workers: as measured, or in its fastest way.
+
+    ``by``: the library's own, or an exchange of shares that workers add up themselves.
+    """
+    if (measured := measured_half(network, by)) is not None:
+        return measured.seconds(size_bytes)
     return min(scatter.seconds(size_bytes) for scatter, _ in half_costs(network))
+
+
+def measured_half(network: Network, name: Literal["gather", "scatter", "exchange"]) -> CollectiveCost | None:
+    """The cost of such a collective as it was timed; None where it was not, or a pattern is asked for."""
+    reduction = network.reduction
+    if reduction is None or reduction.halves is None or patterns_of(network) != ("measured",):
+        return None
+    line: MeasuredLine | None = getattr(reduction.halves, name)
+    return None if line is None else _measured_cost(line, reduction.workers, network.num_workers)
 
 
 def number_s(network: Network) -> float:

@@ -10,7 +10,8 @@ import msgspec
 
 from hocket.document import convert_document, read_document, write_json
 from hocket.errors import FormatError, HocketError
-from hocket.network.link import MeasuredReduction, Network
+from hocket.network.link import Network
+from hocket.network.measured_reduction import MeasuredHalves, MeasuredLine, MeasuredReduction
 from hocket.network.ranges import MOST_STARTUP_S
 from hocket.network.units import LEAST_BPS, MOST_BPS, MOST_S_PER_BYTE
 from hocket.network.unknown_keys import say_ignored
@@ -57,21 +58,46 @@ class Fit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Fits(msgspec.Struct, frozen=True, kw_only=True):
-    """The four fits behind a measured network: a transfer, unpacking it, an AllReduce, several at once."""
+    """The fits behind a measured network: a transfer, unpacking it, an AllReduce, several at once.
+
+    ``gather``, ``scatter``, ``exchange``: as in :class:`Halves`; None: not measured.
+    """
 
     transfer: Fit
     parse: Fit
     allreduce: Fit
     contention: Fit
+    gather: Fit | None = None
+    scatter: Fit | None = None
+    exchange: Fit | None = None
+
+
+class Line(msgspec.Struct, frozen=True, kw_only=True):
+    """The cost of a collective of d bytes, of all shares together: a + b d."""
+
+    a_s: Seconds
+    b_s_per_byte: SecondsPerByte
+
+
+class Halves(msgspec.Struct, frozen=True, kw_only=True):
+    """The costs of an all-gather, of the library's reduce-scatter, and of an all-to-all."""
+
+    gather: Line
+    scatter: Line | None = None
+    exchange: Line | None = None
 
 
 class AllReduce(msgspec.Struct, frozen=True, kw_only=True):
-    """The cost of an AllReduce of d bytes between ``workers`` workers: a + b d; eta as in :class:`Fit`."""
+    """The cost of an AllReduce of d bytes between ``workers`` workers: a + b d; eta as in :class:`Fit`.
+
+    ``halves``: of other collectives between them; None: not measured.
+    """
 
     workers: Workers
     a_s: Seconds
     b_s_per_byte: SecondsPerByte
     eta_s_per_byte: SecondsPerByte = 0.0
+    halves: Halves | None = None
 
 
 class MeasurementHost(msgspec.Struct, frozen=True, kw_only=True):
@@ -133,7 +159,6 @@ class NetworkFile(Summarized, msgspec.Struct, frozen=True, kw_only=True):
         HocketError
             When a number or a figure is out of its range.
         """
-        reduction = self.allreduce
         return Network(
             bandwidth_bps=self.bandwidth_bps,
             startup_s=self.startup_s,
@@ -141,7 +166,7 @@ class NetworkFile(Summarized, msgspec.Struct, frozen=True, kw_only=True):
             num_servers=num_servers,
             parse_s_per_byte=self.parse_s_per_byte,
             parse_s=self.parse_s,
-            reduction=None if reduction is None else MeasuredReduction(**msgspec.structs.asdict(reduction)),
+            reduction=None if self.allreduce is None else _reduction(self.allreduce),
         )
 
     def _summary(self) -> ObjectSummary:
@@ -150,6 +175,15 @@ class NetworkFile(Summarized, msgspec.Struct, frozen=True, kw_only=True):
             host = self.host
             lines.append(("measured", f"{host.workers} workers on {host.where}, {host.backend}"))
         return ObjectSummary("NetworkFile; network(num_workers) is the network of a job", lines)
+
+
+def _reduction(measured: AllReduce) -> MeasuredReduction:
+    fields = msgspec.structs.asdict(measured)
+    if measured.halves is not None:
+        lines = msgspec.structs.asdict(measured.halves).items()
+        known = {name: MeasuredLine(**msgspec.structs.asdict(line)) for name, line in lines if line}
+        fields["halves"] = MeasuredHalves(**known)
+    return MeasuredReduction(**fields)
 
 
 class _Document(NetworkFile, frozen=True, kw_only=True):
@@ -221,5 +255,13 @@ def save_network(file: NetworkFile, path: str | Path) -> None:
 
 def network_document(file: NetworkFile) -> dict[str, Any]:
     """The ``hocket.network/1`` document of ``file`` as plain data, without what was not measured."""
-    fields: dict[str, Any] = msgspec.to_builtins(file)
-    return {"format": NETWORK_FORMAT, **{key: value for key, value in fields.items() if value is not None}}
+    return {"format": NETWORK_FORMAT, **_known(msgspec.to_builtins(file))}
+
+
+def _known(fields: dict[str, Any]) -> dict[str, Any]:
+    """``fields`` without those that are None, at any depth."""
+    return {
+        key: _known(value) if isinstance(value, dict) else value
+        for key, value in fields.items()
+        if value is not None
+    }

@@ -14,12 +14,17 @@ UNUSABLE_FIT = 0.5
 """The rms error above which a fit is of no use: costs are wrong by half, or by as much again."""
 
 OF_SERVERS, OF_ALL_REDUCE = ("transfer", "parse"), ("allreduce", "contention")
+OF_SHARDS = ("gather", "scatter", "exchange")
 _NAMES = {
     "transfer": "transfers",
     "parse": "unpacking",
     "allreduce": "all-reduces",
     "contention": "all-reduces at once",
+    "gather": "all-gathers",
+    "scatter": "reduce-scatters",
+    "exchange": "all-to-alls",
 }
+_JUDGED = (*OF_SERVERS, *OF_ALL_REDUCE)  # fits of shards are judged where sharded steps go by them
 _RECORDED = "record more steps, on several ranks"
 _BETTER = "measure again with more --repeats while nothing else runs"
 
@@ -32,7 +37,7 @@ class _NamedFit(NamedTuple):
 def fit_warning(file: NetworkFile, used: Collection[str]) -> str | None:
     """A line about the worst of the ``used`` fits where it is rough or of no use; None where all are good.
 
-    ``used``: of :data:`OF_SERVERS` and :data:`OF_ALL_REDUCE`.
+    ``used``: of :data:`OF_SERVERS`, :data:`OF_ALL_REDUCE` and :data:`OF_SHARDS`.
     """
     poor = _poor(file, used)
     if not poor:
@@ -54,9 +59,9 @@ def measured_verdict(file: NetworkFile) -> str:
     found = f"{scaled_text(file.bandwidth_bps, 'bit/s')} and {startup}"
     if file.host is not None:
         found += f" between {counted(file.host.workers, 'worker')} on {file.host.where}"
-    poor = _poor(file, _NAMES)
+    poor = _poor(file, _JUDGED)
     if not poor:
-        rms = max((each.fit.rms_error for each in _fits(file, _NAMES)), default=0.0)
+        rms = max((each.fit.rms_error for each in _fits(file, _JUDGED)), default=0.0)
         return f"{found}; fits are within {max(rms, 0.001):.1%} (rms) of what was timed: plan by them"
     worst, names = poor[0].fit, listed([_NAMES[each.name] for each in poor])
     off = f"the fit of {names} is off by up to {worst.rms_error:.0%} (rms; one time by {worst.max_error:.0%})"
@@ -66,14 +71,15 @@ def measured_verdict(file: NetworkFile) -> str:
 
 def is_usable(file: NetworkFile) -> bool:
     """Tell whether no fit is rough."""
-    return not _poor(file, _NAMES)
+    return not _poor(file, _JUDGED)
 
 
 def _fits(file: NetworkFile, used: Collection[str]) -> list[_NamedFit]:
     if file.fits is None:
         recorded = file.recorded is not None and "allreduce" in used
         return [_NamedFit("allreduce", file.recorded.fit)] if recorded else []  # type: ignore[union-attr]
-    return [_NamedFit(name, getattr(file.fits, name)) for name in used]
+    named = [(name, getattr(file.fits, name)) for name in used]
+    return [_NamedFit(name, fit) for name, fit in named if fit is not None]
 
 
 def _poor(file: NetworkFile, used: Collection[str]) -> list[_NamedFit]:

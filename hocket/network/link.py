@@ -7,6 +7,7 @@ from typing import Literal, get_args
 
 from hocket.errors import HocketError, UnknownNameError
 from hocket.network.gpu_nodes import Nodes
+from hocket.network.measured_reduction import MeasuredReduction
 from hocket.network.ranges import MOST_STARTUP_S, check_bandwidth, check_cost
 from hocket.network.units import MOST_BYTES, MOST_S_PER_BYTE
 from hocket.notebook import ObjectSummary, Summarized
@@ -20,54 +21,6 @@ _MOST = 1_000_000
 USUAL_STARTUP_S = 10e-6
 """Assumed for a message of a collective between machines where nobody says: less over InfiniBand, more over
 TCP."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class MeasuredReduction:
-    """An AllReduce as it was timed: d bytes take a + b d, and a + k b d + (k-1) eta d with k of them at once.
-
-    Source: Wang et al., "Communication Contention Aware Scheduling of Multiple Deep Learning Training Jobs"
-    (2020), section III.
-
-    Parameters
-    ----------
-    workers
-        The number of workers that it was timed between, at least 2.
-    a_s
-        Seconds that each takes whatever its size, 0 or from 1e-18 to 3600.
-    b_s_per_byte, eta_s_per_byte
-        Seconds per byte, and what each further one at the same time adds, 0 or from 1e-18 to 1.
-    processor_s
-        Seconds of a worker's processors that each takes whatever its size, 0 or from 1e-18 to 3600; None:
-        they were not measured.
-
-    Raises
-    ------
-    HocketError
-        When a value is out of its range.
-
-    Examples
-    --------
-    >>> import hocket
-    >>> timed = hocket.MeasuredReduction(workers=2, a_s=6e-4, b_s_per_byte=8e-10)
-    >>> hocket.Network(num_workers=4, reduction=timed).reduction.workers
-    2
-    """
-
-    workers: int
-    a_s: float
-    b_s_per_byte: float
-    eta_s_per_byte: float = 0.0
-    processor_s: float | None = None
-
-    def __post_init__(self) -> None:
-        if isinstance(self.workers, bool) or not isinstance(self.workers, int) or self.workers < 2:
-            raise HocketError(f"an all-reduce measured with {self.workers!r} workers; it takes 2 or more")
-        check_cost(self.a_s, "an all-reduce's a", "s", MOST_STARTUP_S, "6e-4")
-        check_cost(self.b_s_per_byte, "an all-reduce's b", "s/byte", MOST_S_PER_BYTE, "8e-10")
-        check_cost(self.eta_s_per_byte, "an all-reduce's eta", "s/byte", MOST_S_PER_BYTE, "2e-10")
-        if self.processor_s is not None:
-            check_cost(self.processor_s, "an all-reduce's processor time", "s", MOST_STARTUP_S, "5e-4")
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)

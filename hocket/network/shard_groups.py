@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from hocket.errors import HocketError
-from hocket.network.collectives import gather_s, reduction_s, scatter_s
+from hocket.network.collectives import gather_s, measured_half, reduction_s, scatter_s
 from hocket.network.link import Network
 
 
@@ -20,15 +20,17 @@ class ShardGroups:
     """The groups of one network.
 
     ``group``: the network between the workers of one group; ``replicas``: the one between those that hold the
-    same shard, None with a single group; ``apart``: these two share no link, so that they are used at once.
+    same shard, None with a single group; ``apart``: these two share no link, so that they are used at once;
+    ``exchanged``: gradients are scattered by an exchange of shares, which workers add up themselves.
     """
 
     group: Network
     replicas: Network | None
     apart: bool
+    exchanged: bool = False
 
     @classmethod
-    def of(cls, network: Network) -> ShardGroups:
+    def of(cls, network: Network, *, exchanged: bool = False) -> ShardGroups:
         """The groups that ``network.shards`` asks for.
 
         Raises
@@ -44,21 +46,21 @@ class ShardGroups:
             )
         group = replace(network, num_workers=shards, shards=None)
         if shards == workers:
-            return cls(group=group, replicas=None, apart=False)
+            return cls(group=group, replicas=None, apart=False, exchanged=exchanged)
         count, nodes = workers // shards, network.nodes
         replicas = replace(network, num_workers=count, shards=None)
         if nodes is None or nodes.gpus == 1:
-            return cls(group=group, replicas=replicas, apart=False)
+            return cls(group=group, replicas=replicas, apart=False, exchanged=exchanged)
         if shards % nodes.gpus and nodes.gpus % shards:
             raise HocketError(
                 f"{shards} shards on {nodes.text}: groups that cut nodes are not modelled; give whole nodes,"
                 f" or a divisor of {nodes.gpus}"
             )
         if workers <= nodes.gpus:
-            return cls(group=group, replicas=replicas, apart=False)
+            return cls(group=group, replicas=replicas, apart=False, exchanged=exchanged)
         each_bps = nodes.out_bps(network.bandwidth_bps, workers) / min(nodes.gpus, workers)
         replicas = replace(replicas, nodes=None, bandwidth_bps=each_bps)
-        return cls(group=group, replicas=replicas, apart=shards <= nodes.gpus)
+        return cls(group=group, replicas=replicas, apart=shards <= nodes.gpus, exchanged=exchanged)
 
     @property
     def shards(self) -> int:
@@ -71,10 +73,12 @@ class ShardGroups:
 
     def scatter_s(self, size_bytes: float) -> float:
         """Seconds of the reduce-scatter of gradients of ``size_bytes``."""
-        return scatter_s(self.group, size_bytes)
+        return scatter_s(self.group, size_bytes, "exchange" if self.exchanged else "scatter")
 
     def whole_scatter_s(self, size_bytes: float) -> float:
         """Seconds of a reduce-scatter that is an all-reduce of which all but a share is thrown away."""
+        if measured_half(self.group, "scatter") is not None:
+            return scatter_s(self.group, size_bytes)
         return reduction_s(self.group, size_bytes)
 
     def reduce_s(self, size_bytes: float) -> float:

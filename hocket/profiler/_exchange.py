@@ -21,7 +21,9 @@ import sys
 import threading
 import time
 from collections import defaultdict
+from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +35,7 @@ import torch.distributed as dist
 from hocket.network.file import MeasuredPoint
 from hocket.profiler._exchange_clock import CudaClock, ExchangeClock, HostClock
 from hocket.profiler._ranks import RankRequest
+from hocket.profiler._share_exchanges import AT_ONCE, SHARE_KINDS, ShareBuffers
 
 LEAD_BYTES = 1_000_000  # several times what a lab's link passes at once when it was idle
 ROW_BYTES = 4_000_000  # messages in a row, at least; more where they are gone too soon
@@ -44,7 +47,7 @@ _PROBES = 5
 _MOST_ROW_BYTES = 128_000_000
 _MOST_IN_A_ROW = 1000
 _SPENT = 0.5  # of the time that is left, for the repeats: they may take longer than the one before them
-_REDUCTIONS = 4  # one after the other in a sample: what the ranks are apart at its ends spreads over them
+_IN_A_ROW = 4  # one after the other in a sample: what the ranks are apart at its ends spreads over them
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,6 +77,9 @@ class MeasuredExchanges(msgspec.Struct, frozen=True, kw_only=True):
     parse: list[MeasuredPoint]
     allreduce: list[MeasuredPoint]
     contention: list[MeasuredPoint]
+    gather: list[MeasuredPoint]
+    scatter: list[MeasuredPoint]
+    exchange: list[MeasuredPoint]
     repeats: int
     hosts: list[str]
     torch: str
@@ -145,6 +151,7 @@ class TimedExchange:
         self._parameter = torch.zeros(largest // 4, device=device)
         # Zeros stay zeros however often they are summed.
         self._gradients = torch.zeros(max(task.reduced_bytes) // 4, device=device)
+        self._shares = ShareBuffers(max(task.reduced_bytes), device)
         self._shared = [torch.zeros(task.shared_bytes // 4, device=device) for _ in range(task.concurrent)]
         self._meeting = torch.zeros(1, device=device)
         self._samples: dict[tuple[str, int, int], list[float]] = defaultdict(list)
@@ -168,6 +175,9 @@ class TimedExchange:
             parse=self._points("parse"),
             allreduce=self._points("allreduce"),
             contention=self._points("contention"),
+            gather=self._points("gather"),
+            scatter=self._points("scatter"),
+            exchange=self._points("exchange"),
             repeats=repeats,
             hosts=host_names(),
             torch=str(torch.__version__),
@@ -192,7 +202,11 @@ class TimedExchange:
             self._take("transfer", size, 1, self._message_s(size))
             self._take("parse", size, 1, self._parse_s(size))
         for size in task.reduced_bytes:
-            self._take("allreduce", size, 1, self._reduction_s(size))
+            gradients = self._gradients[: size // 4]
+            self._take("allreduce", size, 1, self._collective_s(partial(dist.all_reduce, gradients)))
+            for kind in SHARE_KINDS:
+                taken_s = self._collective_s(self._shares.collective(kind, size))
+                self._take(kind, self._shares.size_bytes(size), 1, taken_s / AT_ONCE[kind])
         for count in range(1, task.concurrent + 1):
             self._take("contention", task.shared_bytes, count, self._together_s(count))
 
@@ -250,15 +264,14 @@ class TimedExchange:
         parameter.copy_(torch.frombuffer(self._received, dtype=torch.float32, count=size // 4))
         return self._clock.seconds(start, self._clock.now())
 
-    def _reduction_s(self, size: int) -> float:
-        """One AllReduce among several in a row; one before them brings the ranks together."""
-        gradients = self._gradients[: size // 4]
+    def _collective_s(self, collective: Callable[[], object]) -> float:
+        """One ``collective`` among several in a row; one before them brings the ranks together."""
         dist.all_reduce(self._lead)
-        dist.all_reduce(gradients)
+        collective()
         start = self._clock.now()
-        for _ in range(_REDUCTIONS):
-            dist.all_reduce(gradients)
-        return self._clock.seconds(start, self._clock.now()) / _REDUCTIONS
+        for _ in range(_IN_A_ROW):
+            collective()
+        return self._clock.seconds(start, self._clock.now()) / _IN_A_ROW
 
     def _together_s(self, count: int) -> float:
         """``count`` AllReduces on as many process groups: all started, then all waited for."""

@@ -5,6 +5,9 @@ Processes exchange messages over torch.distributed's gloo backend, and lines are
     transfer     one of several in a row         t(d) = startup + 8 d / bandwidth
     parse        a received buffer unpacked      t(d) = parse_s + parse_s_per_byte d
     allreduce    among all workers               t(d) = a + b d           (Caramel section 4.2)
+    gather, scatter, exchange                    t(d) = a + b d           an all-gather, a reduce-scatter, one
+                                                                          of two all-to-alls at once; d: all
+                                                                          shares together
     contention   k reductions of M at once       T = a + k b M + (k-1) eta M    (Wang et al. 2020, Figure 2)
 
 Sizes go up by a factor of 4. :mod:`hocket.network.fit` says how lines are fitted, and
@@ -26,7 +29,7 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from hocket.errors import HocketError
-from hocket.network.file import AllReduce, Fits, MeasurementHost, NetworkFile
+from hocket.network.file import AllReduce, Fit, Fits, Halves, Line, MeasurementHost, NetworkFile
 from hocket.network.fit import fit_contention, fit_line
 from hocket.profiler._exchange import ExchangeRequest, MeasuredExchanges, Task
 from hocket.profiler._ranks import RankWork, run_ranks
@@ -76,11 +79,11 @@ def measure_network(
 ) -> NetworkFile | None:
     """Measure the network between ``workers`` processes here, or between those that torchrun started.
 
-    Transfers go up to ``largest_bytes``, reductions to half of it, and concurrent ones have an eighth; each
-    time is the lower quartile of ``repeats``, of transfers the median. On a link so slow that they would take
-    more than half of ``timeout_s``, there are fewer repeats: ``host.repeats`` says how many. The processes
-    have ended when this returns or raises. ``backend``: "nccl" measures between GPUs, one for each of
-    torchrun's processes, by their own clocks.
+    Transfers go up to ``largest_bytes``, reductions and other collectives to half of it, and concurrent ones
+    have an eighth; each time is the lower quartile of ``repeats``, of transfers the median. On a link so slow
+    that they would take more than half of ``timeout_s``, there are fewer repeats: ``host.repeats`` says how
+    many. The processes have ended when this returns or raises. ``backend``: "nccl" measures between GPUs, one
+    for each of torchrun's processes, by their own clocks.
 
     Returns
     -------
@@ -184,6 +187,9 @@ def _network(measured: MeasuredExchanges, workers: int, where: str, backend: str
     )
     parse = fit_line(measured.parse)
     contention = fit_contention(measured.contention, allreduce.a_s)
+    gather, scatter, exchange = (
+        fit_line(points, power=_POWER) for points in (measured.gather, measured.scatter, measured.exchange)
+    )
     if transfer.b_s_per_byte < 8e-18:  # above 1e18 bit/s, which no network file holds
         raise HocketError("more bytes took no more time; raise --largest or --repeats")
     return NetworkFile(
@@ -196,9 +202,22 @@ def _network(measured: MeasuredExchanges, workers: int, where: str, backend: str
             a_s=allreduce.a_s,
             b_s_per_byte=allreduce.b_s_per_byte,
             eta_s_per_byte=contention.eta_s_per_byte,
+            halves=Halves(gather=_line(gather), scatter=_line(scatter), exchange=_line(exchange)),
         ),
-        fits=Fits(transfer=transfer, parse=parse, allreduce=allreduce, contention=contention),
+        fits=Fits(
+            transfer=transfer,
+            parse=parse,
+            allreduce=allreduce,
+            contention=contention,
+            gather=gather,
+            scatter=scatter,
+            exchange=exchange,
+        ),
         host=MeasurementHost(
             torch=measured.torch, backend=backend, workers=workers, where=where, repeats=measured.repeats
         ),
     )
+
+
+def _line(fit: Fit) -> Line:
+    return Line(a_s=fit.a_s, b_s_per_byte=fit.b_s_per_byte)

@@ -338,6 +338,12 @@ def learned(rank: int, world: int, *, folder: str, fails: bool = False) -> dict[
             raise hocket.HocketError("nothing can be planned today")
         assert graph.num_parameters == sum(map(len, own.units))
         assert network.num_workers == world
+        assert network.reduction is not None
+        halves = network.reduction.halves
+        assert halves is not None
+        assert halves.exchange is not None
+        assert all(line.a_s + 1e6 * line.b_s_per_byte > 0 for line in (halves.gather, halves.exchange))
+        assert halves.scatter is None  # gloo's own is not in force
         ahead = tuple(tuple(range(k + 1, min(k + 3, len(own.units)))) for k in range(len(own.units)))
         here = msgspec.structs.replace(own, policy="two ahead", forward_prefetch=ahead)
         return here, PLANS["batched"](gpt())

@@ -10,7 +10,15 @@ from hypothesis import strategies as st
 
 from hocket.graph import Phase, Plan, StepGraph
 from hocket.graph.clipped_step import clipped, norm_operations
-from hocket.network import Network, Nodes, ShardGroups, number_s
+from hocket.network import (
+    MeasuredHalves,
+    MeasuredLine,
+    MeasuredReduction,
+    Network,
+    Nodes,
+    ShardGroups,
+    number_s,
+)
 from hocket.sim import simulate
 from hocket.sim.lowering.beside import ASYNCHRONOUS_GATHERS, BLOCKING
 from hocket.sim.lowering.sharded_step import ShardedStep, lower_sharded_step
@@ -20,6 +28,15 @@ from tests.naive import sharded as naive
 from tests.strategies import examples, steps
 
 NODES = Nodes(gpus=2, intra_bps=32e3, intra_startup_s=0.25)
+ALL_REDUCES = MeasuredReduction(workers=3, a_s=0.25, b_s_per_byte=1e-3)
+HALVES = dataclasses.replace(
+    ALL_REDUCES,
+    halves=MeasuredHalves(
+        gather=MeasuredLine(a_s=0.5, b_s_per_byte=2e-3),
+        scatter=MeasuredLine(a_s=0.75, b_s_per_byte=5e-3),
+        exchange=MeasuredLine(a_s=1.0, b_s_per_byte=3e-3),
+    ),
+)
 
 
 @st.composite
@@ -61,11 +78,13 @@ def cases(draw: st.DrawFn) -> tuple[StepGraph, Plan, Network]:
     if draw(st.booleans()):
         graph = clipped(graph)
     workers = draw(st.sampled_from([1, 2, 4]))
+    reduction = draw(st.sampled_from([None, ALL_REDUCES, HALVES]))
     network = Network(
         bandwidth_bps=8e3,
         startup_s=draw(st.sampled_from([0.0, 0.5])),
         num_workers=workers,
-        nodes=draw(st.sampled_from([None, NODES])),
+        nodes=None if reduction is not None else draw(st.sampled_from([None, NODES])),
+        reduction=reduction,
         shards=draw(st.sampled_from([None, *[n for n in (1, 2, 4) if workers % n == 0]])),
     )
     return graph, draw(plans(graph)), network
@@ -81,7 +100,8 @@ def test_every_job_runs_when_torchs_streams_run_it(case: tuple[StepGraph, Plan, 
     schedule = ShardedStep.of(graph, network).schedule(plan)
     samples = runs.draw(1)[0].tolist()
     norm_s = number_s(network) if len(norm_operations(graph)) else None
-    expected = naive.run_step(graph, plan, ShardGroups.of(network), samples, norm_s)
+    groups = ShardGroups.of(network, exchanged=graph.device == "cpu")
+    expected = naive.run_step(graph, plan, groups, samples, norm_s)
     assert whole_s == pytest.approx(expected.end_s)
     found = {}
     for shown in lowered.timeline_nodes:

@@ -17,6 +17,7 @@ from hocket.bench.training.timed_models import check_name
 from hocket.bench.training.train import Ended, check_ended
 from hocket.bench.training.training_statistics import Quartiles, spread
 from hocket.lab import TSO_BYTES, Lab
+from hocket.network.file import Line
 
 _ENDING_S = 60.0
 
@@ -46,7 +47,8 @@ class ShardingBenchmark(msgspec.Struct, frozen=True, kw_only=True):
 
     ``held_bytes``: the most that rank 0 holds beside its shards under hocket's plan, full parameters and
     buffers of transfers; ``predicted_held_bytes``: by the simulator, with gradients while they are copied;
-    ``limit_bytes``: what "auto" allows, null for plans that are given.
+    ``limit_bytes``: what "auto" allows, null for plans that are given; ``collectives``: what each kind was
+    measured to cost, which forecasts go by.
     """
 
     request: ShardingRequest
@@ -60,6 +62,7 @@ class ShardingBenchmark(msgspec.Struct, frozen=True, kw_only=True):
     held_bytes: int
     predicted_held_bytes: int | None
     limit_bytes: float | None
+    collectives: dict[str, Line]
     rows: list[ShardingRow]
     wall_s: float
 
@@ -102,6 +105,7 @@ def bench_shard(request: ShardingRequest, *, nodes: int, rate_bps: float) -> Sha
         held_bytes=timed.held_bytes,
         predicted_held_bytes=timed.forecasts[HOCKET].held_bytes if HOCKET in timed.forecasts else None,
         limit_bytes=timed.limit_bytes,
+        collectives=timed.collectives,
         rows=rows_of(timed),
         wall_s=time.monotonic() - started_s,
     )

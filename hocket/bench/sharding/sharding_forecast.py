@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import msgspec
+import torch.distributed as dist
 
 from hocket.bench.sharding.sharded_variants import AHEAD
 from hocket.bench.sharding.sharding_request import ASYNCHRONOUS, HOCKET, PLAIN, TWO_AHEAD, Forecast
 from hocket.graph import Plan, StepGraph
 from hocket.network import Network
+from hocket.network.file import Line
+from hocket.runtime.sharding.share_costs import measured_line
 from hocket.sim.lowering.beside import ASYNCHRONOUS_GATHERS, BLOCKING, STARTED
 from hocket.sim.sharded_evaluator import ShardedEvaluator
 from hocket.tuner.shard_plans import MOST_HELD
@@ -31,6 +36,40 @@ def forecasts(graph: StepGraph, network: Network, plain: Plan, planned: Plan) ->
             held_bytes=evaluator.held_bytes(plan),
         )
     return found
+
+
+def with_own_scatters(network: Network, largest_bytes: int) -> Network:
+    """``network`` with the cost of gloo's own reduce-scatters, which plain FSDP2 has; all ranks call this.
+
+    As it is where other collectives were not measured either.
+    """
+    reduction = network.reduction
+    if reduction is None or reduction.halves is None or reduction.halves.scatter is not None:
+        return network
+    assert dist.group.WORLD is not None
+    scatter = measured_line("scatter", dist.group.WORLD, largest_bytes)
+    halves = dataclasses.replace(reduction.halves, scatter=scatter)
+    return dataclasses.replace(network, reduction=dataclasses.replace(reduction, halves=halves))
+
+
+def measured_costs(network: Network) -> dict[str, Line]:
+    """The costs of collectives that forecasts go by, by their kind; none where none were measured."""
+    reduction = network.reduction
+    if reduction is None:
+        return {}
+    lines = {"all-reduce": reduction}
+    if reduction.halves is not None:
+        halves = reduction.halves
+        lines |= {
+            "all-gather": halves.gather,
+            "all-to-all": halves.exchange,
+            "reduce-scatter": halves.scatter,
+        }
+    return {
+        kind: Line(a_s=line.a_s, b_s_per_byte=line.b_s_per_byte)
+        for kind, line in lines.items()
+        if line is not None
+    }
 
 
 def limit_of_auto(graph: StepGraph, network: Network, own: Plan) -> float:

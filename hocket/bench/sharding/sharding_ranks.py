@@ -20,7 +20,12 @@ import torch.distributed as dist
 from hocket.bench.host_noise import least_stolen, stolen_s
 from hocket.bench.rank_process import run_rank
 from hocket.bench.sharding.sharded_variants import PlainCopy, ShardedCopy
-from hocket.bench.sharding.sharding_forecast import forecasts, limit_of_auto
+from hocket.bench.sharding.sharding_forecast import (
+    forecasts,
+    limit_of_auto,
+    measured_costs,
+    with_own_scatters,
+)
 from hocket.bench.sharding.sharding_request import (
     ASYNCHRONOUS,
     COMPUTE,
@@ -78,7 +83,9 @@ class _ShardedRank:
                 break
             sharded.train(1)
         graph, network = sharded.handle.profile, sharded.handle.network
-        known = None if graph is None or network is None else (graph, network)
+        known = None
+        if graph is not None and network is not None:
+            known = graph, with_own_scatters(network, sharded.handle.largest_unit_bytes)
         if sharded.handle.next_plan is not None:
             # Units do not change in a run: the plan comes into force as the next run would have it.
             sharded = ShardedCopy(setup, sharded.handle.next_plan)
@@ -115,6 +122,7 @@ class _ShardedRank:
             held_bytes=max(point.held_bytes for point in sharded.handle.timeline.memory),
             limit_bytes=limit_of_auto(*known, own) if known and request.plan == AUTO else None,
             forecasts=forecasts(*known, plain, sharded.handle.plan) if known else {},
+            collectives=measured_costs(known[1]) if known else {},
         )
 
     def _timed(self, copy: Copy) -> tuple[float, float]:

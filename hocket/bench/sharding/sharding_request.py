@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from hocket.errors import HocketError
+from hocket.network.file import Line
 
 COMPUTE = "compute"
 PLAIN = "fsdp2"
@@ -62,7 +63,8 @@ class TimedSharding(msgspec.Struct, frozen=True, kw_only=True):
     so many ``units``; ``explained``: its report. ``full_bytes``: the most bytes of full parameters that rank
     0 held at once, or that were on their way to it; ``held_bytes``: the most that it held beside shards under
     hocket's plan, with buffers of transfers, ``limit_bytes``: what "auto" allows; ``forecasts``: of the step
-    and the network as hocket measured them, none where it had a plan without them.
+    and the network as hocket measured them, none where it had a plan without them; ``collectives``: what each
+    kind was measured to cost.
     """
 
     workers: int
@@ -77,3 +79,4 @@ class TimedSharding(msgspec.Struct, frozen=True, kw_only=True):
     held_bytes: int
     limit_bytes: float | None
     forecasts: dict[str, Forecast]
+    collectives: dict[str, Line]

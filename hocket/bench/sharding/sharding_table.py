@@ -8,6 +8,7 @@ from hocket.bench.sharding.sharding import ShardingBenchmark
 from hocket.bench.sharding.sharding_request import HOCKET
 from hocket.bench.training.training_table import variant_columns
 from hocket.columns import terminal_table, written_column
+from hocket.text import duration_text
 
 
 def sharding_table(benchmark: ShardingBenchmark) -> Table:
@@ -46,7 +47,21 @@ def sharding_heading(benchmark: ShardingBenchmark) -> str:
         held += f", {_megabytes(benchmark.predicted_held_bytes)} MB in simulation"
     if benchmark.limit_bytes is not None:
         held += f"; auto allows {_megabytes(benchmark.limit_bytes)} MB"
-    return "\n".join([first, *benchmark.explained, held])
+    return "\n".join([first, *benchmark.explained, held, *_assumed(benchmark)])
+
+
+def _assumed(benchmark: ShardingBenchmark) -> list[str]:
+    """A line on the measured costs that predictions go by; none without predictions."""
+    if not benchmark.collectives:
+        return []
+    costs = [
+        f"{kind}s {duration_text(cost.a_s)} and {duration_text(1e6 * cost.b_s_per_byte)} a MB"
+        for kind, cost in benchmark.collectives.items()
+    ]
+    return [
+        f"predicted by collectives one after the other, as timed between these nodes: {', '.join(costs)};"
+        " all-to-alls as in the steps that were profiled"
+    ]
 
 
 def _megabytes(size_bytes: float | None) -> str:

@@ -19,6 +19,7 @@ from hocket.text import duration_text, scaled_text
 if TYPE_CHECKING:
     from hocket.columns import Column
     from hocket.network import NetworkFile
+    from hocket.network.file import Fit, Fits
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,8 +110,9 @@ def measure(
         note(f"{fewer}: on this link more would take over half of {limit}; raise it for more")
     assert measured.fits is not None
     for name in measured.fits.__struct_fields__:
-        if held := getattr(measured.fits, name).note:
-            note(f"{name}: {held}")
+        fit = getattr(measured.fits, name)
+        if fit is not None and fit.note:
+            note(f"{name}: {fit.note}")
 
 
 def _show(measured: NetworkFile, output: Path | None, *, launched: bool) -> None:
@@ -135,6 +137,16 @@ def _show(measured: NetworkFile, output: Path | None, *, launched: bool) -> None
         sheets=[Sheet("", measured_columns(measured))],
         following=following,
     )
+
+
+def _half_rows(fits: Fits) -> list[tuple[str, Fit, dict[str, str]]]:
+    """The fits of all-gathers, reduce-scatters and all-to-alls, with their figures."""
+    named = [("all-gather", fits.gather), ("reduce-scatter", fits.scatter), ("all-to-all", fits.exchange)]
+    return [
+        (name, fit, {"a": duration_text(fit.a_s), "b, a byte": duration_text(fit.b_s_per_byte)})
+        for name, fit in named
+        if fit is not None
+    ]
 
 
 def measured_columns(measured: NetworkFile) -> list[Column]:
@@ -168,6 +180,7 @@ def measured_columns(measured: NetworkFile) -> list[Column]:
             {"a": duration_text(reduced.a_s), "b, a byte": duration_text(reduced.b_s_per_byte)},
         ),
         ("contention", fits.contention, {"eta, a byte": duration_text(reduced.eta_s_per_byte)}),
+        *_half_rows(fits),
     ):
         errors = (str(len(fit.points)), f"{fit.rms_error:.1%}", f"{fit.max_error:.1%}")
         for k, (of, value) in enumerate(figures.items()):

@@ -20,8 +20,10 @@ from hocket.graph.io import plan_document, plan_from_document
 from hocket.network import Network
 from hocket.runtime.sharding.kept_plan import PlanMemory
 from hocket.runtime.sharding.module_units import modules_of_units
+from hocket.runtime.sharding.seen_exchanges import seen_exchanges
 from hocket.runtime.sharding.shard_choice import ShardChoice
 from hocket.runtime.sharding.sharded_model import ShardedModel
+from hocket.runtime.sharding.share_costs import measured_halves
 from hocket.runtime.sharding.unit_profile import graph_of
 from hocket.runtime.transfers.allreduce_cost import ReductionMeasurement
 from hocket.runtime.transfers.gloo_group import GlooGroup, broadcast_value
@@ -67,13 +69,12 @@ class PlanLearning:
 
         Ranks talk by ``control``, and measure the network on ``transfers``.
         """
-        choice = self._choice
+        choice, sharded = self._choice, self._sharded
         choice.phase = "profiling"
         for _ in range(_PROFILED_STEPS):
             yield
         if choice.network is None:
-            choice.network = _measured(transfers, control)
-        sharded = self._sharded
+            choice.network = _measured(transfers, control, sharded)
         choice.graph = graph_of(sharded.events.last, sharded.model, choice.plan, choice.ranks)
         made = broadcast_value(self._made() if control.rank == 0 else _Made([]), control, _Made)
         if made.failure:
@@ -108,15 +109,22 @@ class PlanLearning:
         return _Made([plan_document(plan) for plan in ranked])
 
 
-def _measured(transfers: GlooGroup, control: GlooGroup) -> Network:
-    """The network by the all-reduces of a few sizes, measured between two steps."""
+def _measured(transfers: GlooGroup, control: GlooGroup, sharded: ShardedModel) -> Network:
+    """The network by collectives of a few sizes, measured between two steps."""
     pieces = ReductionMeasurement(transfers, control, torch.zeros(1)).pieces()
     while True:
         try:
             next(pieces)
         except StopIteration as end:
             network: Network = end.value[0]
-            return network
+            break
+    assert network.reduction is not None
+    # On the group of the training itself, whose threads and connections these are; nothing is under way.
+    halves = measured_halves(sharded.mesh.get_group(), sharded.largest_unit_bytes)
+    assert halves.exchange is not None
+    exchange = seen_exchanges(halves.exchange, sharded.events.last, control)
+    halves = dataclasses.replace(halves, exchange=exchange)
+    return dataclasses.replace(network, reduction=dataclasses.replace(network.reduction, halves=halves))
 
 
 def _compute_s(graph: StepGraph | None, ranks: int) -> float:

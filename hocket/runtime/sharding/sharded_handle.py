@@ -85,6 +85,11 @@ class ShardedHandle(Summarized):
         return self._choice.network
 
     @property
+    def largest_unit_bytes(self) -> int:
+        """Bytes of the full parameters of the largest unit."""
+        return self._sharded.largest_unit_bytes
+
+    @property
     def timeline(self) -> MeasuredTimeline:
         """The last steps of this rank, up to 8: computing, waiting, all-gathers and reduce-scatters.
 

@@ -74,6 +74,11 @@ class ShardedModel:
         self._note_passes()
         self._set_prefetch(plan)
 
+    @property
+    def largest_unit_bytes(self) -> int:
+        """Bytes of the full parameters of the largest unit."""
+        return max(HeldByUnits(self.model).unit_bytes, default=0)
+
     def change(self, plan: Plan) -> None:
         """Put the prefetch and the resharding of ``plan``, which has the same units, in force."""
         for index, unit in self.units.items():

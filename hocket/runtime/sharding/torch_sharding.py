@@ -68,6 +68,11 @@ class HeldByUnits:
             for group in groups_of(model)
         }
 
+    @property
+    def unit_bytes(self) -> list[int]:
+        """Bytes of the full parameters of each unit."""
+        return list(self._sizes.values())
+
     def full_bytes(self) -> int:
         """Bytes of the parameters that are whole, or on their way to be."""
         return sum(

@@ -22,6 +22,11 @@ class RunsBeside:
         """True if a reduce-scatter sends what an all-reduce sends, as gloo's own does, which blocks."""
         return not self.scatters
 
+    @property
+    def exchanges_shares(self) -> bool:
+        """True if workers exchange shares of gradients, and add them up themselves."""
+        return self.scatters and not self.ahead
+
 
 STREAMS = RunsBeside(ahead=True)
 """FSDP2 on GPUs."""

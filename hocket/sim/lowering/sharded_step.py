@@ -61,14 +61,16 @@ class ShardedStep:
 
         ``beside``: None for what the step's device has.
         """
-        groups, places = ShardGroups.of(network), ParameterPlaces(graph)
+        beside = beside or beside_of(graph)
+        groups = ShardGroups.of(network, exchanged=beside.exchanges_shares)
+        places = ParameterPlaces(graph)
         order = places.order
         computing = graph.durations_s[order.operations].T
         updating = graph.durations_s[order.updates].T / groups.shards
         durations_s = np.ascontiguousarray(np.concatenate((computing, updating), axis=1))
         begun_s = np.concatenate((np.zeros((len(durations_s), 1)), durations_s.cumsum(axis=1)), axis=1)
         clips = len(norm_operations(graph)) > 0
-        return cls(graph, network, groups, places, durations_s, begun_s, clips, beside or beside_of(graph))
+        return cls(graph, network, groups, places, durations_s, begun_s, clips, beside)
 
     def schedule(self, plan: Plan) -> UnitSchedule:
         """The schedule of FSDP2 under ``plan``, which fits the step."""

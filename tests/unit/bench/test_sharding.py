@@ -21,6 +21,7 @@ def test_each_variant_is_compared_with_plain_fsdp2_and_with_its_forecast() -> No
         full_bytes={PLAIN: 3, HOCKET: 5},
         held_bytes=9,
         limit_bytes=None,
+        collectives={},
         forecasts={HOCKET: Forecast(step_s=1.5, full_bytes=5, held_bytes=9)},
     )
     compute, plain, ours = rows_of(timed)

@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
 from hocket.errors import FormatError, HocketError
 from hocket.network import (
+    MeasuredHalves,
+    MeasuredLine,
     MeasuredReduction,
     Network,
     NetworkFile,
+    ShardGroups,
     choose_pattern,
     collective_cost,
+    gather_s,
     load_network,
     patterns_of,
     reduction_s,
     save_network,
 )
-from hocket.network.file import AllReduce, Fit, Fits, MeasuredPoint, MeasurementHost
+from hocket.network.file import AllReduce, Fit, Fits, Halves, Line, MeasuredPoint, MeasurementHost
 from hocket.network.fit import fit_contention, fit_line
 
 A_S, B_S, ETA_S = 6.69e-4, 8.53e-10, 2.34e-10  # the contention paper's, section V
@@ -171,6 +177,69 @@ def test_only_a_measurement_can_be_one() -> None:
         collective_cost("measured", Network(num_workers=2))
 
 
+# The measured halves ----------------------------------------------------------------------------------------
+
+GATHER, SCATTER, EXCHANGE = (
+    MeasuredLine(a_s=a, b_s_per_byte=b) for a, b in ((0.5, 3e-6), (0.75, 7e-6), (1.0, 5e-6))
+)
+
+
+def with_halves(num_workers: int, measured_workers: int = 4, **lines: MeasuredLine) -> Network:
+    network = measured(num_workers, measured_workers)
+    assert network.reduction is not None
+    halves = MeasuredHalves(**{"gather": GATHER, **lines})
+    return dataclasses.replace(network, reduction=dataclasses.replace(network.reduction, halves=halves))
+
+
+def test_shards_cost_what_was_measured_and_each_way_of_scattering_its_own() -> None:
+    network = with_halves(4, scatter=SCATTER, exchange=EXCHANGE)
+    streams, started = ShardGroups.of(network), ShardGroups.of(network, exchanged=True)
+    assert streams.gather_s(1e6) == started.gather_s(1e6) == pytest.approx(3.5)
+    assert streams.scatter_s(1e6) == pytest.approx(7.75)
+    assert started.scatter_s(1e6) == pytest.approx(6.0)
+    assert started.whole_scatter_s(1e6) == pytest.approx(7.75)
+    assert reduction_s(network, 1e6) == pytest.approx(A_S + B_S * 1e6)
+
+
+def test_what_was_not_measured_takes_its_part_of_an_all_reduce() -> None:
+    for network in (with_halves(4), dataclasses.replace(with_halves(4), pattern="ring")):
+        alone = dataclasses.replace(network, reduction=measured(4).reduction)
+        groups, others = (ShardGroups.of(each, exchanged=True) for each in (network, alone))
+        assert groups.scatter_s(1e6) == others.scatter_s(1e6)
+        assert groups.whole_scatter_s(1e6) == others.whole_scatter_s(1e6)
+        assert (groups.gather_s(1e6) == others.gather_s(1e6)) == (network.pattern == "ring")
+
+
+@pytest.mark.parametrize("measured_workers", [2, 3, 8])
+@pytest.mark.parametrize("num_workers", [1, 2, 5, 16])
+def test_halves_between_other_numbers_of_workers_go_round_by_round(
+    num_workers: int, measured_workers: int
+) -> None:
+    """Each round of a ring passes one worker's share on: what one took as measured, it takes here."""
+    size = 1e6
+    round_s = GATHER.a_s / (measured_workers - 1)
+    byte_s = (
+        GATHER.b_s_per_byte * measured_workers / (measured_workers - 1)
+    )  # of a share, which passes a link
+    expected = sum(round_s + byte_s * size / num_workers for _ in range(num_workers - 1))
+    assert gather_s(with_halves(num_workers, measured_workers), size) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(("a_s", "b_s_per_byte"), [(-1.0, 0.0), (0.0, 2.0), ("1", 0.0)])
+def test_a_line_out_of_range_is_refused(a_s: Any, b_s_per_byte: Any) -> None:
+    with pytest.raises(HocketError, match="a collective's"):
+        MeasuredLine(a_s=a_s, b_s_per_byte=b_s_per_byte)
+
+
+def test_halves_are_of_lines() -> None:
+    with pytest.raises(HocketError, match="gather None is not a MeasuredLine"):
+        MeasuredHalves(gather=None)  # type: ignore[arg-type]
+    with pytest.raises(HocketError, match=r"exchange 1\.0 is not a MeasuredLine"):
+        MeasuredHalves(gather=GATHER, exchange=1.0)  # type: ignore[arg-type]
+    with pytest.raises(HocketError, match="are not MeasuredHalves"):
+        MeasuredReduction(workers=2, a_s=0.0, b_s_per_byte=0.0, halves=GATHER)  # type: ignore[arg-type]
+
+
 # The file ---------------------------------------------------------------------------------------------------
 
 
@@ -195,6 +264,20 @@ def test_a_written_file_reads_back(tmp_path: Path, name: str) -> None:
     network = read.network(8, 2)
     assert (network.num_workers, network.num_servers, network.startup_s) == (8, 2, 1e-4)
     assert network.reduction == MeasuredReduction(workers=4, a_s=A_S, b_s_per_byte=B_S, eta_s_per_byte=ETA_S)
+
+
+def test_halves_are_read_back_and_the_file_names_no_others(tmp_path: Path) -> None:
+    gather = Line(a_s=0.5, b_s_per_byte=3e-6)
+    file = msgspec.structs.replace(
+        some_file(), allreduce=AllReduce(workers=4, a_s=A_S, b_s_per_byte=B_S, halves=Halves(gather=gather))
+    )
+    save_network(file, tmp_path / "network.json")
+    assert load_network(tmp_path / "network.json") == file
+    document = json.loads((tmp_path / "network.json").read_text())
+    assert document["allreduce"]["halves"] == {"gather": {"a_s": 0.5, "b_s_per_byte": 3e-6}}
+    reduction = file.network(4).reduction
+    assert reduction is not None
+    assert reduction.halves == MeasuredHalves(gather=GATHER)
 
 
 def test_one_line_by_hand_is_a_network(tmp_path: Path) -> None:
