@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from hocket.tuner.policies import Exchange, PlannedPolicy, make_plan, plan, policy_names
-    from hocket.tuner.ranking import Tuning, tune
+    from hocket.tuner.ranking import tune
+    from hocket.tuner.tuning import Tuning
 
 _HOME = {
     "Exchange": "policies",
     "PlannedPolicy": "policies",
-    "Tuning": "ranking",
+    "Tuning": "tuning",
     "make_plan": "policies",
     "plan": "policies",
     "policy_names": "policies",

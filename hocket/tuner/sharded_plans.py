@@ -14,10 +14,11 @@ from hocket.graph import Plan, StepGraph
 from hocket.graph.result import LEVEL
 from hocket.network import Network
 from hocket.planner.sharded.block_chain import BlockChain
-from hocket.planner.sharded.fsdp_ibatch import HeldLimits, UnitProgram
+from hocket.planner.sharded.fsdp_ibatch import UnitProgram
 from hocket.planner.sharded.pieces import Pieces, UnitChoice, choice_of_units
 from hocket.planner.sharded.simplefsdp import simplefsdp_choice
 from hocket.planner.sharded.unit_baselines import a_unit_a_block
+from hocket.planner.sharded.unit_memory import HeldLimits
 from hocket.planner.sharded.unit_search import Cost, Judge, enumerate_all, is_enumerable, num_choices, search
 from hocket.sim.bounds.sharded_bound import sharded_bound
 from hocket.sim.sharded_evaluator import ShardedEvaluator
