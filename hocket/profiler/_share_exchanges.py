@@ -15,7 +15,7 @@ AT_ONCE: dict[ShareKind, int] = {"gather": 1, "scatter": 1, "exchange": 2}
 
 
 class ShareBuffers:
-    """What is gathered, scattered and exchanged, up to ``largest_bytes`` of all ranks' shares together."""
+    """Tensors to gather, scatter and exchange, up to ``largest_bytes`` of all ranks' shares together."""
 
     def __init__(self, largest_bytes: int, device: torch.device) -> None:
         numbers = self._share(largest_bytes) * dist.get_world_size()

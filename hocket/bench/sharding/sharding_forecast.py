@@ -10,7 +10,7 @@ import torch.distributed as dist
 from hocket.bench.sharding.sharded_variants import AHEAD
 from hocket.bench.sharding.sharding_request import ASYNCHRONOUS, HOCKET, PLAIN, TWO_AHEAD, Forecast
 from hocket.graph import Plan, StepGraph
-from hocket.network import Network
+from hocket.network import MeasuredLine, MeasuredReduction, Network
 from hocket.network.file import Line
 from hocket.runtime.sharding.share_costs import measured_line
 from hocket.sim.lowering.beside import ASYNCHRONOUS_GATHERS, BLOCKING, STARTED
@@ -57,14 +57,11 @@ def measured_costs(network: Network) -> dict[str, Line]:
     reduction = network.reduction
     if reduction is None:
         return {}
-    lines = {"all-reduce": reduction}
+    lines: dict[str, MeasuredReduction | MeasuredLine | None] = {"all-reduce": reduction}
     if reduction.halves is not None:
-        halves = reduction.halves
-        lines |= {
-            "all-gather": halves.gather,
-            "all-to-all": halves.exchange,
-            "reduce-scatter": halves.scatter,
-        }
+        lines["all-gather"] = reduction.halves.gather
+        lines["all-to-all"] = reduction.halves.exchange
+        lines["reduce-scatter"] = reduction.halves.scatter
     return {
         kind: Line(a_s=line.a_s, b_s_per_byte=line.b_s_per_byte)
         for kind, line in lines.items()
