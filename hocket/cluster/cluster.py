@@ -69,7 +69,7 @@ class Cluster:
         check_types(self.gpu_types, self.num_gpus)
         for each in self.gpu_types:
             if each.memory_bytes is not None:
-                _check_range(each.memory_bytes, 1.0, 2.0**53, f"bytes of memory of a {each.name}", "16e9")
+                _check_range(each.memory_bytes, 1.0, 2.0**53, f"bytes of memory of each {each.name}", "16e9")
         if self.sharing not in get_args(Sharing):
             raise UnknownNameError("sharing", str(self.sharing), list(get_args(Sharing)))
         racks = self.racks

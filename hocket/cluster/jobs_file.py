@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, get_args, get_origin
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -45,7 +45,8 @@ class _JobRow(msgspec.Struct, frozen=True, kw_only=True):
 ROW_FIELDS = _JobRow.__struct_fields__
 """The fields of a job in a file that say what it takes."""
 _COLUMNS = {
-    field.name: str in (field.type, *get_args(field.type)) for field in msgspec.structs.fields(_JobRow)
+    field.name: get_origin(field.type) is not dict and str in (field.type, *get_args(field.type))
+    for field in msgspec.structs.fields(_JobRow)
 }
 
 

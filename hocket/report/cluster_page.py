@@ -19,7 +19,7 @@ from hocket.report.cluster_table import PART_NAMES, chunk_text, cluster_columns
 from hocket.report.html_page import Tile, render_page
 from hocket.report.result_files import ClusterEntry
 from hocket.report.step_plot_data import TimelinePanel, timeline_figure
-from hocket.text import TimeUnit, counted, duration_text, time_text, time_unit
+from hocket.text import TimeUnit, counted, duration_text, listed, time_text, time_unit
 
 
 def render_cluster(entries: Sequence[ClusterEntry], *, title: str = "Hocket: a shared cluster") -> str:
@@ -116,6 +116,8 @@ def _setting_text(setting: SimulatedCluster) -> str:
     if setting.racks > 1:
         shared += f", {setting.racks} racks, oversubscribed {setting.oversubscription:g} times"
     parts = [f"{setting.gpu_memory_bytes / 1e9:g} GB a GPU", f"chunks of {setting.chunk_bytes / 1e6:g} MB"]
+    if setting.gpu_types:
+        parts.append(listed([f"{each.num_gpus} of {each.name}" for each in setting.gpu_types]))
     if setting.jobs_per_gpu is not None:
         parts.append(f"at most {counted(setting.jobs_per_gpu, 'job')} on each")
     if setting.starvation_s is not None:

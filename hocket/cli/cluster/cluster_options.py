@@ -18,6 +18,7 @@ from hocket.network import parse_bytes
 if TYPE_CHECKING:
     from hocket.cluster.cluster import Cluster
     from hocket.cluster.engine.scheduling import Scheduling
+    from hocket.cluster.gpu_type import GpuType
 
 JobsFile = Annotated[
     Path, typer.Argument(metavar="JOBS", help="A hocket.jobs/1 file (.json, .json.gz or .json.zst).")
@@ -138,7 +139,24 @@ class SharedOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class _SimulatedServers:
-    servers: Annotated[int, option(panel=MACHINES, metavar="N", help="Servers of the cluster.")] = 16
+    servers: Annotated[
+        int | None,
+        option(
+            panel=MACHINES,
+            metavar="N",
+            help="Servers of the cluster.",
+            show_default="those of --gpu-types, or 16",
+        ),
+    ] = None
+    gpu_types: Annotated[
+        str | None,
+        option(
+            panel=MACHINES,
+            metavar="LIST",
+            help="Servers of each type, and a GPU's memory: a100:8:80GB,v100:8.",
+            show_default="one type",
+        ),
+    ] = None
     gpus_per_server: Annotated[int, option(panel=MACHINES, metavar="N", help="GPUs of each server.")] = 4
 
 
@@ -184,15 +202,40 @@ class SimulatedClusterOptions(_SimulatedNetwork, SharedOptions, _SimulatedServer
                 " more racks, or leave it out"
             )
         measured = {} if self.network_file is None else measured_costs(self.network_file)
+        types = listed_types(self.gpu_types, self.gpus_per_server) if self.gpu_types else ()
+        servers = 16 if self.servers is None else self.servers
+        if types and (of_types := sum(each.num_gpus for each in types) // self.gpus_per_server) != servers:
+            if self.servers is not None:
+                raise HocketError(
+                    f"--servers {servers} and --gpu-types {self.gpu_types} of {of_types}; leave --servers out"
+                )
+            servers = of_types
         return Cluster(
-            num_servers=self.servers,
+            num_servers=servers,
             gpus_per_server=self.gpus_per_server,
             gpu_memory_bytes=parse_bytes(self.memory),
+            gpu_types=types,
             sharing=self.sharing,
             racks=self.racks,
             oversubscription=self.oversubscription,
             **measured,
         )
+
+
+def listed_types(text: str, gpus_per_server: int) -> tuple[GpuType, ...]:
+    """The GPUs of each type that ``--gpu-types a100:8:80GB,v100:8`` names, in servers of so many."""
+    from hocket.cluster.gpu_type import GpuType
+
+    found = []
+    for part in text.split(","):
+        name, *rest = part.strip().split(":")
+        if len(rest) not in (1, 2) or not rest[0].isdecimal() or not rest[0].isascii() or len(rest[0]) > 7:
+            raise HocketError(
+                f"--gpu-types {text}: '{part}' is no type with its servers; give e.g. a100:8 or a100:8:80GB"
+            )
+        memory = parse_bytes(rest[1]) if len(rest) == 2 else None
+        found.append(GpuType(name=name.lower(), num_gpus=int(rest[0]) * gpus_per_server, memory_bytes=memory))
+    return tuple(found)
 
 
 def measured_costs(network_file: Path) -> dict[str, Any]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from hocket.cli.answer_settings import DEFAULT, AnswerSetting, defaults, option_setting
+from hocket.cli.answer_settings import DEFAULT, AnswerSetting, defaults, is_given, option_setting
 from hocket.text import duration_text
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ _OPTIONS = (
     "policy",
     "policies",
     "servers",
+    "gpu_types",
     "gpus_per_server",
     "memory",
     "sharing",
@@ -34,12 +36,15 @@ def cluster_settings(context: typer.Context, cluster: Cluster) -> list[AnswerSet
     given: dict[str, Any] = context.params
     values = {name: given.get(name) for name in _OPTIONS}
     if "gpus_per_server" in given:
-        values["gpus_per_server"] = cluster.gpus_per_server
+        values["servers"], values["gpus_per_server"] = cluster.num_servers, cluster.gpus_per_server
     settings = [
         option_setting(context, name, value, name if value is True else None)
         for name, value in values.items()
         if value not in (None, False)
     ]
+    if given.get("gpu_types") is not None and not is_given(context, "servers"):
+        at = next(i for i, setting in enumerate(settings) if setting.key == "servers")
+        settings[at] = settings[at]._replace(source="--gpu-types")
     if cluster.racks > 1:
         settings.append(option_setting(context, "racks", cluster.racks))
     path = given.get("network_file")
@@ -49,12 +54,21 @@ def cluster_settings(context: typer.Context, cluster: Cluster) -> list[AnswerSet
     return [*settings, AnswerSetting("transfers", None, text, source)]
 
 
-def assumed_of_cluster(context: typer.Context, cluster: Cluster) -> dict[str, Any]:
-    """Everything that was not given: options with their defaults, and what transfers cost without a file."""
+def assumed_of_cluster(
+    context: typer.Context, cluster: Cluster, speeds: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Everything that was not given: options with their defaults, and what transfers cost without a file.
+
+    speeds : what is assumed of job sets that do not say how fast GPUs are, a sentence each, or nothing.
+    """
     options = defaults(context)
+    if not is_given(context, "servers"):
+        options["servers"] = cluster.num_servers
     if "gpus_per_server" in options:
         options["gpus_per_server"] = cluster.gpus_per_server
     if context.params.get("network_file") is None:
         costs = (cluster.startup_s, cluster.per_byte_s, cluster.eta_s)
         options |= zip(("startup_s", "per_byte_s", "contention_per_byte_s"), costs, strict=True)
+    if any(speeds):
+        options["speeds"] = "; ".join(dict.fromkeys(each for each in speeds if each))
     return options

@@ -15,7 +15,7 @@ from hocket.cli.cluster.cluster_options import SchedulingOptions, SimulatedClust
 from hocket.cli.cluster.cluster_settings import assumed_of_cluster, cluster_settings
 from hocket.cli.option_groups import grouped
 from hocket.cli.panels import OUTPUT, option
-from hocket.cli.printing import print_json, print_table, progress
+from hocket.cli.printing import note, print_json, print_table, progress
 from hocket.errors import HocketError
 
 
@@ -61,6 +61,7 @@ def simulate(
     trace: TimelineOptions,
 ) -> None:
     """Simulate a job set under one placement and one policy."""
+    from hocket.cluster.engine.paces import assumed_speeds
     from hocket.cluster.engine.users import check_users
     from hocket.cluster.jobs_file import read_jobs
     from hocket.cluster.results.recorded import recorded_document
@@ -86,12 +87,17 @@ def simulate(
             record=window if trace.timeline is not None else None,
         )
     row = cluster_row(result, job_set, cluster)
+    unsaid = assumed_speeds(job_set, cluster)
     made = {"origin": msgspec.to_builtins(origin())}
     if trace.timeline is not None:
         assert result.timeline is not None
         write_json(recorded_document(result.timeline, row) | made, trace.timeline)
     if json:
-        print_json({**msgspec.to_builtins(row), **made, "assumed": assumed_of_cluster(context, cluster)})
+        print_json(
+            {**msgspec.to_builtins(row), **made, "assumed": assumed_of_cluster(context, cluster, [unsaid])}
+        )
     else:
         print(heading(cluster_settings(context, cluster)))
         print_table(cluster_table([row]))
+        if unsaid:
+            note(unsaid)

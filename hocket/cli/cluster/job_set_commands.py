@@ -91,7 +91,7 @@ def import_(
             metavar="NAME",
             callback=lowercase,
             help="gavel: the device among them.",
-            show_default="v100",
+            show_default="all, each job with its speeds on them",
         ),
     ] = None,
     seed: options.Seed = 0,

@@ -140,6 +140,7 @@ def sweep(
     json: options.Json = False,
 ) -> None:
     """Compare placements and policies over many job sets, each on the same ones."""
+    from hocket.cluster.engine.paces import assumed_speeds
     from hocket.cluster.jobs_file import read_jobs
     from hocket.cluster.results.sweep import sweep as run
     from hocket.report.cluster_table import paired_table, sweep_table
@@ -160,11 +161,14 @@ def sweep(
             engine=runs.engine,
             progress=report,
         )
+    unsaid = [assumed_speeds(job_set, cluster) for job_set in job_sets]
     if json:
-        print_json({**msgspec.to_builtins(found), "assumed": assumed_of_cluster(context, cluster)})
+        print_json({**msgspec.to_builtins(found), "assumed": assumed_of_cluster(context, cluster, unsaid)})
         return
     print(heading(cluster_settings(context, cluster)))
     print_table(sweep_table(found))
+    for line in dict.fromkeys(each for each in unsaid if each):
+        note(line)
     first = found.rows[0]
     paired = paired_table(found)
     if paired is not None:

@@ -13,7 +13,7 @@ from hocket.cluster.engine.records import PACE, SEGMENT, Records
 from hocket.cluster.engine.segments import Segment, overlapped_segments, steady_ticks, task_segments
 from hocket.cluster.jobs import Job, JobSet
 from hocket.errors import HocketError
-from hocket.text import listed
+from hocket.text import counted, listed
 
 _FEWEST_TICKS = 1000  # of an iteration: durations are rounded by less than a thousandth
 
@@ -40,6 +40,20 @@ def types_of(job: Job, cluster: Cluster) -> dict[int, Job]:
     if not fitting:
         raise HocketError(_lack(job, cluster, list(accepted)))
     return fitting
+
+
+def assumed_speeds(jobs: JobSet, cluster: Cluster) -> str:
+    """The assumption about jobs that do not say how fast the cluster's GPUs are, in a line; empty: none."""
+    several = len(cluster.types) > 1
+    if not several and cluster.gpu_types:
+        return ""
+    found = sum(bool(job.speeds) != several for job in jobs.jobs)
+    if found == 0:
+        return ""
+    whose = f"{found} of {counted(len(jobs.jobs), 'job')}"
+    if several:
+        return f"{whose} without speeds on types of GPUs: computing takes the same on each"
+    return f"{whose} with speeds on types of GPUs, and the cluster's have no type: computing is at speed 1"
 
 
 def _lack(job: Job, cluster: Cluster, accepted: Sequence[int]) -> str:

@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from hocket.cluster.gpu_type import GpuType
 from hocket.errors import FormatError
 
 if TYPE_CHECKING:
@@ -71,6 +72,7 @@ class SimulatedCluster(msgspec.Struct, frozen=True, kw_only=True):
 
     ``starvation_s``: after which a job that queues holds GPUs; ``jobs_per_gpu``: the most that share one.
     ``quotas``: of users the most GPUs that they hold; ``shares``: their weights.
+    ``gpu_types``: so many GPUs of each type, in order; empty: one type that has no name.
     """
 
     gpu_memory_bytes: float
@@ -85,6 +87,7 @@ class SimulatedCluster(msgspec.Struct, frozen=True, kw_only=True):
     jobs_per_gpu: int | None = None
     quotas: tuple[tuple[str, int], ...] | None = None
     shares: tuple[tuple[str, int], ...] | None = None
+    gpu_types: tuple[GpuType, ...] = ()
 
 
 class Percentiles(msgspec.Struct, frozen=True, kw_only=True):
@@ -150,6 +153,7 @@ def setting_of(cluster: Cluster, scheduling: Scheduling) -> SimulatedCluster:
         jobs_per_gpu=scheduling.jobs_per_gpu,
         quotas=tuple(scheduling.quotas.items()) or None,
         shares=tuple(scheduling.shares.items()) or None,
+        gpu_types=cluster.gpu_types,
     )
 
 

@@ -9,7 +9,11 @@ the scale factor and the arrival.
 (``"null"``) or beside another job.
 
 Assumed: a step computes for as long as it takes the job type alone on one GPU of the device; what more GPUs
-cost is simulated. Without throughputs (given, or lying beside the trace as ``gavel_throughputs.json`` or
+cost is simulated, so that devices called ``_unconsolidated``, GPUs of several machines, are left out. Unless
+one device is asked for, a job's times are those of a V100 (of the first device that runs it, if that does
+not), and its ``speeds`` are the steps per second of each device over that one's; where they are 0 it does not
+run.
+Without throughputs (given, or lying beside the trace as ``gavel_throughputs.json`` or
 ``simulation_throughputs.json``, perhaps with .gz or .zst) the duration of a step is a guess: that of the
 contention paper's ResNet-50, whatever the job trains. Each GPU runs all of the total steps. 40% of a step is
 forward. Sizes: published parameter counts of networks, approximate ones of the rest; memory from them.
@@ -21,6 +25,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from hocket.cluster.gpu_type import TYPE_RULE, is_type_name
 from hocket.cluster.jobs import Job
 from hocket.cluster.workloads.trace_rows import ImportedJobs, TraceRequest, TraceRow, job_set, read_rows
 from hocket.cluster.workloads.trained_models import (
@@ -32,6 +37,7 @@ from hocket.cluster.workloads.trained_models import (
 )
 from hocket.document import read_document
 from hocket.errors import FormatError
+from hocket.text import listed
 
 _COLUMNS = (
     *("job type", "command", "folder", "steps argument", "needs data", "total steps"),
@@ -39,7 +45,9 @@ _COLUMNS = (
 )
 _TYPE = re.compile(r"(?P<model>.+?)(?: \(batch size \d+\))?")
 _BESIDE = ("gavel_throughputs.json", "simulation_throughputs.json")
-_GUESSED = next(model for model in TABLE_III if model.name == "resnet50")
+_GUESSED_S = next(model.forward_s + model.backward_s for model in TABLE_III if model.name == "resnet50")
+_FIRST = "v100"
+_SPREAD = "_unconsolidated"
 
 # Parameters: ResNets as published; the others about as many as their scripts' defaults make.
 _APPROXIMATE = {
@@ -70,7 +78,7 @@ def import_gavel(request: TraceRequest) -> ImportedJobs:
         match = _TYPE.fullmatch(kind)
         if match is None or match["model"] not in sizes:
             row.refuse("job type", f"'{kind}' has no known size; known are {', '.join(sizes)}")
-        step_s = _GUESSED.forward_s + _GUESSED.backward_s if measured is None else measured.step_s(row)
+        step_s, speeds = (_GUESSED_S, {}) if measured is None else measured.times_of(row)
         size = sizes[match["model"]]
         jobs.append(
             Job(
@@ -83,6 +91,7 @@ def import_gavel(request: TraceRequest) -> ImportedJobs:
                 backward_s=(1 - FORWARD_SHARE) * step_s,
                 size_bytes=size,
                 memory_bytes=estimated_memory_bytes(size),
+                speeds=speeds,
             )
         )
     if measured is None:
@@ -92,9 +101,14 @@ def import_gavel(request: TraceRequest) -> ImportedJobs:
         )
     else:
         first = (
-            f"a step computes for as long as {throughputs} says of one {request.gpu} alone, 40% forward;"
+            f"a step computes for as long as {throughputs} says of one {measured.first} alone, 40% forward;"
             " what more GPUs cost is simulated"
         )
+        if len(measured.devices) > 1:
+            first += (
+                f"; each job has its speeds on {listed(measured.devices)}, of one alone, and does not run"
+                " where it has none (--gpu NAME: the times of one device, and no speeds)"
+            )
     notes = (
         first,
         "each GPU of a job runs all of its steps",
@@ -110,22 +124,39 @@ def _found_beside(trace: Path) -> Path | None:
 
 
 class _Throughputs:
-    """Steps per second of each job type alone on one GPU of a device."""
+    """Steps per second of each job type alone on one GPU of each device, or of ``gpu`` alone.
 
-    def __init__(self, path: Path, gpu: str) -> None:
+    ``devices``: those, ``first``: the one that times are for, where it runs the job type.
+    """
+
+    def __init__(self, path: Path, gpu: str | None) -> None:
         document = read_document(path)
         if not isinstance(document, dict) or not all(isinstance(of, dict) for of in document.values()):
             raise FormatError(str(path), "", "is not an object of devices, each with its throughputs")
-        if gpu not in document:
+        if gpu is not None and gpu not in document:
             raise FormatError(str(path), "", f"has no device '{gpu}'; it has {', '.join(document)}")
-        self._source = f"{path}: {gpu}"
-        self._of_device: dict[str, Any] = document[gpu]
+        self.devices = [name for name in document if not name.endswith(_SPREAD)] if gpu is None else [gpu]
+        if not self.devices:
+            raise FormatError(str(path), "", "has no device; it has the throughputs of at least one")
+        for name in self.devices:
+            if gpu is None and not is_type_name(name):
+                raise FormatError(str(path), name, TYPE_RULE)
+        self.first = _FIRST if _FIRST in self.devices else self.devices[0]
+        self._source = f"{path}: {listed(self.devices)}"
+        self._document: dict[str, Any] = document
 
-    def step_s(self, row: TraceRow) -> float:
-        """Seconds of a step of the row's job type."""
+    def times_of(self, row: TraceRow) -> tuple[float, dict[str, float]]:
+        """Seconds of a step of the row's job type, and its speeds: of one device none."""
         key = repr((row.cells["job type"], 1))
-        alone = self._of_device.get(key)
-        rate = alone.get("null") if isinstance(alone, dict) else None
-        if not isinstance(rate, int | float) or isinstance(rate, bool) or not 1e-9 < rate < 1e9:
-            row.refuse("job type", f"{self._source} has no steps per second of {key} alone")
-        return 1 / rate
+        rates = {}
+        for name in self.devices:
+            alone = self._document[name].get(key)
+            rate = alone.get("null") if isinstance(alone, dict) else None
+            if isinstance(rate, int | float) and not isinstance(rate, bool) and 1e-9 < rate < 1e9:
+                rates[name] = rate
+        if not rates:
+            has = "has" if len(self.devices) == 1 else "have"
+            row.refuse("job type", f"{self._source} {has} no steps per second of {key} alone")
+        first = rates.get(self.first, next(iter(rates.values())))
+        speeds = {name: rate / first for name, rate in rates.items()} if len(self.devices) > 1 else {}
+        return 1 / first, speeds

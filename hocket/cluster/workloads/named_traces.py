@@ -39,7 +39,7 @@ def import_trace(
 
     limit : only so many jobs, those that arrive first.
     seed : decides what is drawn where a trace does not say what was trained.
-    throughputs, gpu : of "gavel" only: its measured throughputs, and the device among them, v100 by default.
+    throughputs, gpu : of "gavel" only: its measured throughputs, and the device among them, all by default.
 
     Raises
     ------
@@ -54,4 +54,4 @@ def import_trace(
         if given is not None and kind != "gavel":
             raise HocketError(f"{what} '{given}' is of Gavel's throughputs, not for {kind}; leave it out")
     measured = None if throughputs is None else Path(throughputs)
-    return IMPORTERS[kind](TraceRequest(Path(path), limit, seed, measured, "v100" if gpu is None else gpu))
+    return IMPORTERS[kind](TraceRequest(Path(path), limit, seed, measured, gpu))

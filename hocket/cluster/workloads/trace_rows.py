@@ -38,14 +38,14 @@ class TraceRequest(NamedTuple):
     """A trace to import.
 
     ``limit``: only so many jobs, those that arrive first. ``seed`` decides what a trace leaves open and is
-    drawn. ``throughputs``, ``gpu``: Gavel's measurements, and the device among them.
+    drawn. ``throughputs``, ``gpu``: Gavel's measurements, and the device among them, None: all.
     """
 
     path: Path
     limit: int | None = None
     seed: int = 0
     throughputs: Path | None = None
-    gpu: str = "v100"
+    gpu: str | None = None
 
 
 class TraceRow(NamedTuple):

@@ -108,6 +108,24 @@ def test_quotas_and_shares_are_of_users_that_jobs_have(jobs: str) -> None:
     assert [row["policy"] for row in swept["rows"]] == ["srsf-1", "fair-share"]
 
 
+def test_types_of_gpus_are_servers_in_the_setting_and_what_is_assumed_is_said(jobs: str) -> None:
+    types = ("--gpu-types", "A100:2:80GB,v100:1", "--servers", "3")
+    row = json.loads(simulate(jobs, *types, "--json").out)
+    assert [(each["name"], each["num_gpus"]) for each in row["setting"]["gpu_types"]] == [
+        ("a100", 4),
+        ("v100", 2),
+    ]
+    assert row["servers"] == 3
+    assert row["assumed"]["speeds"].startswith("3 of 3 jobs without speeds on types of GPUs")
+    told = simulate(jobs, *types)
+    assert "gpu types A100:2:80GB,v100:1 (given)" in " ".join(told.out.split())
+    assert "3 of 3 jobs without speeds" in told.err
+    assert "speeds" not in json.loads(simulate(jobs, "--json").out)["assumed"]
+    assert "leave --servers out" in refused(simulate(jobs, "--gpu-types", "a100:3", "--servers", "2"))
+    assert "'a100' is no type with its servers" in refused(simulate(jobs, "--gpu-types", "a100"))
+    assert "type of GPUs 'a 1': a type is named" in refused(simulate(jobs, "--gpu-types", "a 1:2"))
+
+
 def test_people_get_a_table(jobs: str) -> None:
     ran = simulate(jobs)
     assert ran.status == 0

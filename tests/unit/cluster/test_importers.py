@@ -9,6 +9,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -54,7 +55,8 @@ THROUGHPUTS = {
         "('LM (batch size 10)', 1)": {"null": 80.0},
         "('A3C', 1)": {"null": 8},
     },
-    "k80": {},
+    "k80": {"('LM (batch size 10)', 1)": {"null": 24.7}, "('ResNet-50 (batch size 64)', 1)": {"null": 0.0}},
+    "v100_unconsolidated": {},
 }
 PHILLY: list[dict[str, Any]] = [
     {
@@ -154,11 +156,15 @@ def test_gavel_computes_as_measured_on_one_gpu(trace: Path) -> None:
     for job, seconds in ((lm, 1 / 80), (resnet, 1 / 4), (a3c, 1 / 8)):
         assert job.forward_s + job.backward_s == pytest.approx(seconds)
     assert resnet.size_bytes == 4 * 25_557_032
+    assert lm.speeds == {"v100": 1.0, "k80": THROUGHPUTS["k80"]["('LM (batch size 10)', 1)"]["null"] / 80}
+    assert resnet.speeds == {"v100": 1.0}, "it has no throughput on the other one"
+    one = import_trace("gavel", trace, throughputs=measured, gpu="v100").jobs.jobs
+    assert one == tuple(msgspec.structs.replace(job, speeds={}) for job in found.jobs.jobs)
     measured.rename(trace.with_name("gavel_throughputs.json.gz"))
     assert import_trace("gavel", trace).jobs == found.jobs
     with pytest.raises(FormatError, match=r"k80 has no steps per second of .'ResNet-50"):
         import_trace("gavel", trace, gpu="k80")
-    with pytest.raises(FormatError, match="has no device 'a100'; it has v100, k80"):
+    with pytest.raises(FormatError, match="has no device 'a100'; it has v100, k80, v100_un"):
         import_trace("gavel", trace, gpu="a100")
 
 

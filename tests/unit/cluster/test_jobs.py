@@ -68,6 +68,11 @@ MALFORMED = [
     ({"user": 3}, "jobs[1].user: expected `str`"),
     ({"priority": 1.5}, "jobs[1].priority: expected `int`"),
     ({"priority": 10**10}, "jobs[1].priority: 10000000000 is not a whole number between -1e9 and 1e9"),
+    (
+        {"speeds": {"A100": 1.0}},
+        "jobs[1].speeds.A100: a type is named by small letters, digits",
+    ),
+    ({"speeds": {"a100": 0}}, "jobs[1].speeds.a100: 0.0 is not a number of times between 1e-06 and 1e6"),
 ]
 
 
@@ -129,6 +134,7 @@ def any_jobs(draw: st.DrawFn) -> JobSet:
             **{"memory_bytes": draw(st.floats(0, 2.0**53)), "startup_s": draw(st.sampled_from([0.0, 2.5]))},
             "user": draw(st.sampled_from(["", "alice", "ö"])),
             "priority": draw(st.integers(-(10**9), 10**9)),
+            "speeds": draw(st.dictionaries(st.sampled_from(["a100", "v100-32gb"]), st.floats(1e-6, 1e6))),
         }
         jobs.append(Job(**row))
     return JobSet(jobs=tuple(jobs))
