@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from hocket.cluster.results.run_statistics import PARTS, ClusterRow, SimulatedCluster
 from hocket.columns import Column
 from hocket.errors import HocketError
+from hocket.graph.result import is_level
 from hocket.report.alternatives import (
     busy_columns,
     cluster_texts,
@@ -130,9 +131,12 @@ def _setting_text(setting: SimulatedCluster) -> str:
 
 def _tiles(rows: Sequence[ClusterRow], unit: TimeUnit) -> list[Tile]:
     best = rows[0]
-    highest = next(row for row in reversed(rows) if _job_set(row) == _job_set(best))
+    alike = [row for row in rows if _job_set(row) == _job_set(best)]
+    highest = alike[-1]
+    level = sum(is_level(row.average_jct_s, best.average_jct_s) for row in alike) - 1
+    tied = f", level with {counted(level, 'other')}" if level else ""
     tiles = [
-        Tile("Lowest average", best.policy, f"placed by {best.placement}"),
+        Tile("Lowest average", best.policy, f"placed by {best.placement}{tied}"),
         Tile(
             "Average JCT", time_text(best.average_jct_s, unit), f"median {time_text(best.median_jct_s, unit)}"
         ),
@@ -141,7 +145,7 @@ def _tiles(rows: Sequence[ClusterRow], unit: TimeUnit) -> list[Tile]:
             "GPU utilization", f"{best.gpu_utilization:.1%}", f"makespan {time_text(best.makespan_s, unit)}"
         ),
     ]
-    if highest is not best and highest.average_jct_s > 0:
+    if level < len(alike) - 1 and highest.average_jct_s > 0:
         saved = 1 - best.average_jct_s / highest.average_jct_s
         note = f"{highest.name}: {time_text(highest.average_jct_s, unit)}"
         tiles.append(Tile("Below the highest", f"{saved:z.1%}", note))

@@ -10,6 +10,8 @@ import jinja2
 from hocket.origin import Origin, origin
 from hocket.report.packed import pack_json, pack_plotly
 
+_LONG_WORD = 11  # letters
+
 
 class Tile(NamedTuple):
     """One of the figures that the page opens with."""
@@ -17,6 +19,11 @@ class Tile(NamedTuple):
     label: str
     figure: str
     note: str
+
+    @property
+    def is_long(self) -> bool:
+        """True if a word of the figure is wider than a tile at the usual size."""
+        return max(map(len, self.figure.split()), default=0) > _LONG_WORD
 
 
 def render_page(

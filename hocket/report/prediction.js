@@ -209,7 +209,7 @@
       text: curve.workers.map((w, i) => `<b>${numberOf(w, "worker")}, ${plain(curve.name)}</b><br>${plain(curve.bottleneck[i])}: busy ${curve.busy[i].toFixed(1)}%`),
       hovertemplate: "%{text}<extra></extra>",
     }));
-    drawInto("busy", "busy (%)", 220, [0, 108], [...byResource, ...traces], {place: "saturation", key: "busy"});
+    drawInto("busy", "in use (%)", 220, [0, 108], [...byResource, ...traces], {place: "saturation", key: "busy"});
   }
 
   function drawCost() {

@@ -55,6 +55,7 @@ def render(entries: Sequence[Entry], *, title: str = "Hocket report") -> str:
         timeline_text=timeline_text(panels, unit),
         busy=busy_columns(panels),
         drawn=_policies_text(panels),
+        sharded=any(row.architecture == "fsdp" for row in rows),
     )
 
 
@@ -144,7 +145,7 @@ def _columns(ranking: Sequence[Entry]) -> list[Column]:
     names = sorted({other.policy for other in usual if other is not None})
     if names:
         meaning = f"The step's difference from {' or '.join(names)}'s on the same setup."
-        heading = f"Over {names[0]}" if len(names) == 1 else "Over usual"
+        heading = f"Against {names[0]}" if len(names) == 1 else "Against usual"
         columns.append(percent_column(heading, longer, meaning))
         first.append(heading)
     return led_by(columns, *first)

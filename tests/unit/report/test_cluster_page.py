@@ -43,6 +43,12 @@ def test_it_opens_with_the_lowest_average():
     assert "Not all results are of the same jobs" not in shown.text
 
 
+def test_results_that_are_level_are_not_told_apart():
+    shown = page(fake_cluster("srsf-1"), fake_cluster("ada-srsf"))
+    assert "placed by lwf-1, level with 1 other" in shown.text
+    assert "Below the highest" not in shown.text
+
+
 def test_curves_are_distributions_of_completion_times():
     row = fake_cluster(jobs=7)
     data = page(row).data
