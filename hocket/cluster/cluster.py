@@ -101,6 +101,10 @@ class Cluster:
             found[run.name] = WholeType(run.name, before + run.num_gpus, memory)
         return tuple(found.values())
 
+    def type_name_of(self, gpu: int) -> str:
+        """The name of a GPU's type, "" where nobody names it."""
+        return self.types[int(self.type_of_gpu()[gpu])].name
+
     def type_of_gpu(self) -> npt.NDArray[np.int64]:
         """The number of each GPU's type among :attr:`types`, (GPUs,)."""
         if not self.gpu_types:

@@ -11,6 +11,8 @@ from hocket.errors import HocketError
 from hocket.text import counted
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+_MAKERS = ("nvidia", "amd", "intel", "tesla", "geforce", "quadro", "instinct", "graphics")
+_LINES = ("rtx", "gtx", "titan", "radeon")
 _MOST_TYPES = 60  # a bit each in one number
 
 TYPE_RULE = "a type is named by small letters, digits, '.', '_' and '-', such as a100"
@@ -36,6 +38,18 @@ class WholeType(NamedTuple):
 def is_type_name(name: str) -> bool:
     """Tell whether a type of GPUs may have that name."""
     return _NAME.fullmatch(name) is not None
+
+
+def type_of_name(name: str) -> str:
+    """The type of a GPU that its maker calls ``name``: ``v100`` of "Tesla V100-SXM2-16GB"; "" if it says none.
+
+    A line of products belongs to it (``rtx3090``, ``titanxp``); makers, memory and sockets do not.
+    """
+    words = [word for word in re.split(r"[ _]+", name.lower()) if word and word not in _MAKERS]
+    model = words[0].partition("-")[0] if words else ""
+    if model in _LINES and len(words) > 1:
+        model += words[1].partition("-")[0]
+    return model if is_type_name(model) else ""
 
 
 def check_types(types: Sequence[GpuType], num_gpus: int) -> None:

@@ -52,7 +52,7 @@ class _NodeCounts:
         option(
             panel=MACHINES,
             metavar="IDS",
-            help="GPUs of this machine that jobs get: 0,2,5.",
+            help="GPUs of this machine that jobs get: 0,2,5; with their types: 0:a100,2:v100.",
             show_default="those of CUDA_VISIBLE_DEVICES, or all",
         ),
     ] = None
@@ -106,12 +106,15 @@ class NodeOptions(_NodePlaces, SharedOptions, _NodeCounts):
     def cluster(self, nodes: Sequence[Node]) -> Cluster:
         """The cluster of ``nodes``, as the simulator has it: each as large as the largest of them."""
         from hocket.cluster.cluster import Cluster
+        from hocket.cluster.live.devices import types_of_slots
 
         largest = max(node.slots or 1 for node in nodes)
+        gpus_per_server = largest if self.gpus_per_server is None else self.gpus_per_server
         measured = {} if self.network_file is None else measured_costs(self.network_file)
         return Cluster(
             num_servers=len(nodes),
-            gpus_per_server=largest if self.gpus_per_server is None else self.gpus_per_server,
+            gpus_per_server=gpus_per_server,
+            gpu_types=types_of_slots(nodes, gpus_per_server),
             gpu_memory_bytes=parse_bytes(self.memory),
             **measured,
         )

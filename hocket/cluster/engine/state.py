@@ -224,6 +224,9 @@ def _job_rows(jobs: JobSet, types: Sequence[Collection[int]], paces: Records, ti
     suited = paces[np.arange(len(rows)), rows["type"]]
     for name in PACE.names or ():
         rows[name] = suited[name]
+    # A real job may be found on GPUs of which it is said later that it does not run there.
+    elsewhere = computing == 0
+    paces[elsewhere] = np.broadcast_to(suited[:, None], paces.shape)[elsewhere]
     by_rank = sorted(range(len(rows)), key=lambda i: (jobs.jobs[i].arrival_s, jobs.jobs[i].id))
     rows["rank"][by_rank] = np.arange(len(rows))
     rows["draw"] = np.arange(len(rows))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import platform
 import re
@@ -10,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from hocket.cluster.live.nvml import nvml_gpus
+from hocket.cluster.gpu_type import TYPE_RULE, GpuType, is_type_name
+from hocket.cluster.live.nvml import gpu_types, nvml_gpus
 from hocket.errors import HocketError
 from hocket.text import counted
 
@@ -18,6 +20,7 @@ MASK = "CUDA_VISIBLE_DEVICES"
 BY_BUS = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
 """The variable with which numbers of GPUs are those that nvidia-smi and NVML have."""
 
+_UNKNOWN = "unknown"
 _DEVICE = re.compile(r"nvidia[0-9]+")
 _NAMED = re.compile(r"[0-9]+|(GPU|MIG)-[0-9a-zA-Z/-]+", re.ASCII)
 
@@ -40,6 +43,9 @@ class GpuMachine(Protocol):
     @property
     def devices(self) -> tuple[str, ...] | None:
         """The GPUs there."""
+
+    def type_of(self, device: str) -> str:
+        """The type of one of them, "" where that is not known."""
 
     @property
     def slots(self) -> int | None:
@@ -147,15 +153,47 @@ def split_evenly(nodes: Sequence[GpuMachine]) -> list[int]:
     return found
 
 
-def listed_devices(text: str) -> tuple[str, ...]:
-    """The GPUs that ``--gpus 0,2,5`` names: numbers as nvidia-smi has them, or UUIDs."""
-    found = tuple(part.strip() for part in text.split(","))
-    for name in found:
+def listed_devices(text: str) -> dict[str, str]:
+    """The GPUs that ``--gpus 0,2:a100`` names, and the type of each, "" where it is not said.
+
+    They are numbers as nvidia-smi has them, or UUIDs.
+    """
+    found: dict[str, str] = {}
+    for part in text.split(","):
+        name, said, kind = (each.strip() for each in part.partition(":"))
         if _NAMED.fullmatch(name) is None:
             raise HocketError(f"--gpus {text}: '{name}' is no GPU; give numbers or UUIDs such as 0,2,5")
-        if found.count(name) > 1:
+        if name in found:
             raise HocketError(f"--gpus {text}: {name} is there twice; name each GPU once")
+        if said and not is_type_name(kind.lower()):
+            raise HocketError(f"--gpus {text}: '{kind}': {TYPE_RULE}")
+        found[name] = kind.lower()
     return found
+
+
+def known_types(environment: Mapping[str, str]) -> dict[str, str]:
+    """The types of this machine's GPUs, by the names that a process of this environment has for them.
+
+    Where they are of several, numbers in its CUDA_VISIBLE_DEVICES may be in another order than NVML's.
+    """
+    types = gpu_types()
+    if len(set(types.values())) < 2 or MASK not in environment or BY_BUS.items() <= environment.items():
+        return types
+    return {name: kind for name, kind in types.items() if not name.isdecimal()}
+
+
+def types_of_slots(nodes: Sequence[GpuMachine], gpus_per_server: int) -> tuple[GpuType, ...]:
+    """The types of a cluster's GPUs, in order; empty where no node knows any."""
+    found = []
+    for node, given in zip(nodes, shared_out(nodes, gpus_per_server), strict=True):
+        there = [node.type_of(device) or _UNKNOWN for device in given]
+        there += [_UNKNOWN] * (slots_of(node, gpus_per_server) - len(there))
+        # Nobody is placed where a node has no GPU: any type will do.
+        found += [*there, *there[-1:] * (gpus_per_server - len(there))]
+    if set(found) <= {_UNKNOWN}:
+        return ()
+    runs = ((name, len(list(run))) for name, run in itertools.groupby(found))
+    return tuple(GpuType(name=name, num_gpus=count) for name, count in runs)
 
 
 def lacking_bytes(

@@ -30,7 +30,7 @@ from hocket.cluster.engine.users import user_names
 from hocket.cluster.jobs import Job, JobSet
 from hocket.cluster.live.state_migration import carry
 from hocket.errors import HocketError
-from hocket.text import counted, scaled_text
+from hocket.text import counted, listed, scaled_text
 
 TICK_S = 1e-9
 EXCLUDED = 2**61
@@ -118,9 +118,16 @@ class EngineRows:
 
     def check(self, job: Job) -> None:
         """Refuse what can never be placed or counted; raises HocketError."""
-        self._make_state([job])
+        if job.speeds and not self.cluster.gpu_types:
+            raise HocketError(
+                f"job '{job.id}' runs on {listed(list(job.speeds), 'or')}, and the types of the cluster's GPUs"
+                " are not known; name them (--gpus 0:a100), or leave out its speeds"
+            )
+        state, _ = self._make_state([job])
         has = self.cluster.gpu_memory_bytes - self._lacking
-        if (fits := int((has >= job.memory_bytes).sum())) < job.gpus:
+        fitting = state.gpus["type"][has >= job.memory_bytes]
+        types = [kind for kind in range(len(self.cluster.types)) if int(state.jobs[0]["types"]) >> kind & 1]
+        if (fits := max(int((fitting == kind).sum()) for kind in types)) < job.gpus:
             there = int((self._lacking < EXCLUDED).sum())
             raise HocketError(
                 f"job '{job.id}' needs {counted(job.gpus, 'GPU')} with {scaled_text(job.memory_bytes, 'B')}"

@@ -12,8 +12,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from hocket.cluster.live.devices import BY_BUS, this_machine, visible_devices
+from hocket.cluster.live.devices import BY_BUS, known_types, this_machine, visible_devices
 from hocket.cluster.live.manager_address import TOKEN_VARIABLE
+from hocket.cluster.live.nvml import gpu_types
 from hocket.errors import HocketError
 from hocket.lab import Lab
 from hocket.lab.links import LabNode as LabNode
@@ -76,6 +77,10 @@ class Node(Protocol):
     devices: tuple[str, ...] | None
     slots: int | None
 
+    def type_of(self, device: str) -> str:
+        """The type of one of its GPUs, "" where that is not known."""
+        ...
+
     async def free_port(self) -> int:
         """A port that nobody listens at."""
         ...
@@ -125,17 +130,23 @@ class LocalNode:
         self.name = name
         self._place = place
         self.machine, self.devices = this_machine(), visible_devices(os.environ)
+        self._types = known_types(os.environ)
         self.slots: int | None = None
-        self._numbers_by_bus = False
+        self._numbers_by_bus = len(set(self._types.values())) > 1 and "0" in self._types
         self.address = "127.0.0.1" if place is None else place.address
         wrap: Wrap | None = None
         if lab is not None and place is not None:
             wrap = functools.partial(_inside, lab, place)
         self._ranks = Ranks(folder, WITHHELD, wrap)
 
-    def have_devices(self, devices: tuple[str, ...]) -> None:
-        """Take these GPUs of the machine for all, whatever this process's environment says."""
-        self.devices, self._numbers_by_bus = devices, True
+    def have_devices(self, types: Mapping[str, str]) -> None:
+        """Take these GPUs of the machine for all, of the types that are said, whatever else says so."""
+        self.devices, self._numbers_by_bus = tuple(types), True
+        self._types = gpu_types() | {device: kind for device, kind in types.items() if kind}
+
+    def type_of(self, device: str) -> str:
+        """The type of one of its GPUs, "" where that is not known."""
+        return self._types.get(device, "")
 
     async def free_port(self) -> int:
         """A port that nobody listens at."""

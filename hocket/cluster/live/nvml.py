@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from hocket.cluster.gpu_type import type_of_name
+
 
 class NvmlGpu(NamedTuple):
-    """A GPU: its number, in the order of the bus, its UUID, and its memory in bytes, in all and free."""
+    """A GPU: its number, in the order of the bus, its UUID, name, and memory in bytes, in all and free."""
 
     number: str
     uuid: str
+    name: str
     total_bytes: int
     free_bytes: int
 
@@ -29,9 +32,11 @@ def nvml_gpus() -> list[NvmlGpu]:
         for number in range(pynvml.nvmlDeviceGetCount()):
             handle = pynvml.nvmlDeviceGetHandleByIndex(number)
             memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
-            uuid = pynvml.nvmlDeviceGetUUID(handle)
-            text = uuid.decode() if isinstance(uuid, bytes) else str(uuid)
-            found.append(NvmlGpu(str(number), text, int(memory.total), int(memory.free)))
+            uuid, name = (
+                text.decode() if isinstance(text, bytes) else str(text)
+                for text in (pynvml.nvmlDeviceGetUUID(handle), pynvml.nvmlDeviceGetName(handle))
+            )
+            found.append(NvmlGpu(str(number), uuid, name, int(memory.total), int(memory.free)))
     except pynvml.NVMLError:
         return []
     finally:
@@ -44,4 +49,13 @@ def gpu_memory(*, free: bool) -> dict[str, int]:
     found = {}
     for gpu in nvml_gpus():
         found[gpu.number] = found[gpu.uuid] = gpu.free_bytes if free else gpu.total_bytes
+    return found
+
+
+def gpu_types() -> dict[str, str]:
+    """The type of each GPU by its number and by its UUID, where its name says one."""
+    found = {}
+    for gpu in nvml_gpus():
+        if kind := type_of_name(gpu.name):
+            found[gpu.number] = found[gpu.uuid] = kind
     return found

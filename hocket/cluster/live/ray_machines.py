@@ -12,11 +12,14 @@ from typing import Any
 
 import msgspec
 
+from hocket.cluster.gpu_type import type_of_name
 from hocket.cluster.live.devices import boot_of_machine, this_machine, visible_devices
 from hocket.cluster.live.nodes import text_of
 from hocket.document import convert_document, read_document, write_json
 from hocket.errors import HocketError
 from hocket.process_stats import first_environment
+
+_TYPES = "ray-types.json"
 
 
 class ActorMachine(msgspec.Struct, frozen=True):
@@ -37,6 +40,23 @@ def devices_of(seen: tuple[str, ...] | None, of_ray: float | None) -> tuple[str,
     if of_ray is None:
         return seen
     return tuple(map(str, range(int(of_ray)))) if seen is None else seen[: int(of_ray)]
+
+
+def type_in_ray(node: Any) -> str:
+    """The type of GPUs that a machine has in Ray, as the resource accelerator_type:A100; "" without."""
+    names = (name.partition(":") for name in node.get("Resources", {}))
+    return next((type_of_name(kind) for what, _, kind in names if what == "accelerator_type"), "")
+
+
+def kept_types(folder: Path) -> dict[str, str]:
+    """The type of each node's GPUs when the cluster in ``folder`` was seen last."""
+    path = folder / _TYPES
+    return convert_document(read_document(path), dict[str, str], str(path)) if path.exists() else {}
+
+
+def keep_types(folder: Path, types: dict[str, str]) -> None:
+    """Keep the type of each node's GPUs in ``folder``."""
+    write_json(types, folder / _TYPES)
 
 
 def machine_seeing(path: str) -> ActorMachine:

@@ -21,9 +21,12 @@ from hocket.cluster.live.ray_machines import (
     ActorMachine,
     alive,
     devices_of,
+    keep_types,
+    kept_types,
     machine_seeing,
     machines_of,
     names_of,
+    type_in_ray,
 )
 from hocket.cluster.live.ray_reservation import release_gpus, reserve_gpus
 from hocket.errors import HocketError
@@ -94,7 +97,8 @@ class RayNode:
 
     ``ranks_folder``: the folder of that machine in which its ranks are kept track of; ``token``: the file by
     which we find out whether it has this machine's files; ``to_hold``: how many GPUs all nodes on that
-    machine are to have; they are held in Ray when the node is reached next. 0: none are.
+    machine are to have; they are held in Ray when the node is reached next. 0: none are. ``type``: of
+    its GPUs, "" where Ray does not say it.
     """
 
     def __init__(self, ray: Any, name: str, machine: str, ranks_folder: Path, token: Path) -> None:
@@ -103,6 +107,7 @@ class RayNode:
         self.shares_files, self.here = True, False
         self.machine = name
         self.devices: tuple[str, ...] | None = None
+        self.type = ""
         self.slots: int | None = None
         self._ray, self._host, self._ranks_folder, self._token = ray, machine, ranks_folder, token
         self._actor: Any = None
@@ -124,9 +129,14 @@ class RayNode:
         self.machine = theirs.name
         of_ray = found.get("Resources", {}).get("GPU")
         self.devices = devices_of(theirs.devices, of_ray)
+        self.type = type_in_ray(found) or self.type
         if self.to_hold and of_ray:
             self.devices = reserve_gpus(self._ray, found, self.cluster, self.to_hold)
         self._actor = actor
+
+    def type_of(self, device: str) -> str:
+        """The type of one of its GPUs, which Ray has for all of a machine; "" where it has none."""
+        return self.type
 
     def ray_machine(self) -> Any:
         """Its machine as Ray has it now; AbsentError where it has no such one."""
@@ -224,8 +234,10 @@ def ray_nodes(ray: Any, folder: Path, count: int | None) -> list[Node]:
     kept = folder.resolve() / "ray" / hashlib.sha256(text_of(str(token)).encode()).hexdigest()[:16]
     nodes: list[Node] = []
     absent: list[str] = []
+    types = kept_types(folder)
     for name, machine in machines_of(alive(ray), folder, count).items():
         node = RayNode(ray, name, machine, kept / name, token)
+        node.type = types.get(name, "")  # where it does not answer it has what it had
         nodes.append(node)
         try:
             node.reach()
@@ -233,6 +245,7 @@ def ray_nodes(ray: Any, folder: Path, count: int | None) -> list[Node]:
             absent.append(str(error))
     if len(absent) == len(nodes):
         raise HocketError(f"{absent[0]}; {folder}/ray-nodes.json says which machine each node is")
+    keep_types(folder, {node.name: node.type for node in nodes if isinstance(node, RayNode)})
     return nodes
 
 

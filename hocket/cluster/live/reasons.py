@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from hocket.cluster.engine.records import COMPUTING, NEVER, READY, SUBMITTED, TRANSFERRING, Ints
 from hocket.cluster.engine.users import quota_name
@@ -13,6 +14,8 @@ from hocket.cluster.live.database import Record
 from hocket.cluster.live.devices import shared_out
 from hocket.cluster.live.engine_rows import EXCLUDED, TICK_S, JobProgress
 from hocket.text import counted, duration_text, listed, scaled_text
+
+Bools = npt.NDArray[np.bool_]
 
 _MOST_NAMED = 3
 
@@ -31,7 +34,7 @@ class Reasons:
             self._free = driver.state.gpus["free"].copy()
             self._queue = driver.queue(self._now_s)
             self._ahead = {row: place for place, row in enumerate(self._queue)}
-        self._room: dict[int, str] = {}
+        self._room: dict[tuple[int, int], str] = {}
 
     def of(self, record: Record) -> str:
         """The reason of a job's state, in a line."""
@@ -77,10 +80,19 @@ class Reasons:
             held = f"{user['held']} of {user['quota']} GPUs held"
             return f"waits for {quota_name(record.job.user)}: {held}, it wants {record.job.gpus}"
         need = int(self._context.driver.state.sites.class_memory[row["memory_class"]])
-        line = self._lack(record.job.gpus, need)
-        if int((self._free >= need).sum()) >= record.job.gpus:
+        types = int(row["types"])
+        line = self._lack(record.job.gpus, need, types)
+        free = [int((self._open_to(1 << kind) & (self._free >= need)).sum()) for kind in _bits(types)]
+        if max(free) >= record.job.gpus:
             line += self._kept_free()
+        elif sum(free) >= record.job.gpus:
+            line += "; no type has enough of them"
         return line + self._behind(progress.row)
+
+    def _open_to(self, types: int) -> Bools:
+        """True of each GPU that is of one of ``types``, a bit each."""
+        found: Bools = types >> self._context.driver.state.gpus["type"] & 1 == 1
+        return found
 
     def _kept_free(self) -> str:
         """The reason for which a job that would fit is not placed."""
@@ -90,16 +102,19 @@ class Reasons:
         since = duration_text(rules.starvation * TICK_S)
         return f", held for jobs that have queued for {since} or longer"
 
-    def _lack(self, wanted: int, need: int) -> str:
-        """The room that a job of so many GPUs with so much memory waits for."""
-        if (line := self._room.get(need)) is None:
-            line = self._room[need] = self._room_for(need)
-        return f"waits for {counted(wanted, 'GPU')}{line}"
+    def _lack(self, wanted: int, need: int, types: int) -> str:
+        """The room that a job of so many GPUs of one of ``types``, with so much memory, waits for."""
+        if (line := self._room.get((need, types))) is None:
+            line = self._room[need, types] = self._room_for(need, types)
+        there = self._context.cluster.types
+        names = [there[kind].name for kind in _bits(types)]
+        of = f" of {listed(names, 'or')}" if len(there) > 1 else ""
+        return f"waits for {counted(wanted, 'GPU')}{of}{line}"
 
-    def _room_for(self, need: int) -> str:
+    def _room_for(self, need: int, types: int) -> str:
         driver = self._context.driver
-        open_ = driver.withheld < EXCLUDED
-        fits = np.flatnonzero(self._free >= need)
+        open_ = (driver.withheld < EXCLUDED) & self._open_to(types)
+        fits = np.flatnonzero(self._open_to(types) & (self._free >= need))
         short = np.flatnonzero(open_ & (self._free < need))
         where = f" on {self._nodes_of(fits)}" if len(fits) else ""
         line = f"; {len(fits)} {'is' if len(fits) == 1 else 'are'} free{where}"
@@ -196,6 +211,11 @@ class Reasons:
         wanted = set(gpus)
         there = [job for job, run in self._context.runs.items() if not wanted.isdisjoint(run.record.gpus)]
         return there or ["another program"]
+
+
+def _bits(types: int) -> list[int]:
+    """The numbers of the bits that are set."""
+    return [kind for kind in range(types.bit_length()) if types >> kind & 1]
 
 
 def _named(names: Iterable[str]) -> str:

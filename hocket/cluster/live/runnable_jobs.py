@@ -251,12 +251,13 @@ def environments(
             BEGIN_VARIABLE: str(kept_work.iterations),
         }
         if attempt.job.is_traffic:
+            speed = attempt.job.speed_on(cluster.type_name_of(attempt.gpus[rank])) or 1.0
             is_leader = local == 0 and len(different) > 1
             told[TRAFFIC_VARIABLE] = msgspec.json.encode(
                 Traffic(
                     iterations=attempt.job.iterations,
-                    forward_s=attempt.job.forward_s,
-                    backward_s=attempt.job.backward_s,
+                    forward_s=attempt.job.forward_s / speed,
+                    backward_s=attempt.job.backward_s / speed,
                     size_bytes=int(attempt.job.size_bytes),
                     chunk_bytes=chunk_bytes,
                     leaders=list(leaders) if len(different) > 1 else [],

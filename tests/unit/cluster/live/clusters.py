@@ -14,6 +14,7 @@ from typing import Any
 from hocket.cluster.cluster import Cluster
 from hocket.cluster.engine.scheduling import Scheduling
 from hocket.cluster.live.database import Record
+from hocket.cluster.live.devices import types_of_slots
 from hocket.cluster.live.driver import warm
 from hocket.cluster.live.manager import Manager
 from hocket.cluster.live.manager_address import Contact, ask_manager
@@ -147,7 +148,12 @@ def running(
     warmed()
     nodes = local_nodes(folder, servers) if nodes is None else nodes
     servers = len(nodes)
-    cluster = Cluster(num_servers=servers, gpus_per_server=gpus, gpu_memory_bytes=memory)
+    cluster = Cluster(
+        num_servers=servers,
+        gpus_per_server=gpus,
+        gpu_memory_bytes=memory,
+        gpu_types=types_of_slots(nodes, gpus),
+    )
     manager = Manager(
         folder,
         cluster,

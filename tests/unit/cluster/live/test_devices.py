@@ -11,7 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hocket.cluster.live.devices import listed_devices, shared_out, split_evenly, visible_devices
+from hocket.cluster.gpu_type import type_of_name
+from hocket.cluster.live.devices import (
+    BY_BUS,
+    known_types,
+    listed_devices,
+    shared_out,
+    split_evenly,
+    types_of_slots,
+    visible_devices,
+)
 from hocket.cluster.live.manager_messages import AskWhy, Drain, Submit
 from hocket.cluster.live.nodes import LocalNode, local_nodes
 from hocket.cluster.live.nvml import gpu_memory
@@ -27,6 +36,10 @@ class Node:
     machine: str = "red"
     devices: tuple[str, ...] | None = None
     slots: int | None = None
+    types: tuple[str, ...] = ()  # of each of them
+
+    def type_of(self, device: str) -> str:
+        return self.types[(self.devices or ()).index(device)] if self.types else ""
 
 
 @pytest.mark.parametrize(
@@ -187,9 +200,14 @@ def test_nodes_of_unequal_size_get_what_they_have(tmp_path: Path) -> None:
 
 
 def test_gpus_are_named_as_they_can_be() -> None:
-    assert listed_devices("0, 2,5") == ("0", "2", "5")
-    assert listed_devices("GPU-7a1b-3") == ("GPU-7a1b-3",)
-    for text, said in (("0,,1", "'' is no GPU"), ("0,-1", "'-1' is no GPU"), ("1,1", "1 is there twice")):
+    assert listed_devices("0, 2:A100,5") == {"0": "", "2": "a100", "5": ""}
+    assert listed_devices("GPU-7a1b-3") == {"GPU-7a1b-3": ""}
+    for text, said in (
+        ("0,,1", "'' is no GPU"),
+        ("0,-1", "'-1' is no GPU"),
+        ("1,1", "1 is there twice"),
+        ("0:A 1", "'A 1': a type is named"),
+    ):
         with pytest.raises(HocketError, match=said):
             listed_devices(text)
 
@@ -208,19 +226,20 @@ class FakeNvml(types.ModuleType):
 
     NVMLError = RuntimeError
 
-    def __init__(self) -> None:
+    def __init__(self, *names: str | bytes) -> None:
         super().__init__("pynvml")
         self.nvmlInit = self.nvmlShutdown = lambda: None
         self.nvmlDeviceGetCount = lambda: 2
         self.nvmlDeviceGetHandleByIndex = lambda number: number
         self.nvmlDeviceGetUUID = lambda number: f"GPU-{number}"
+        self.nvmlDeviceGetName = lambda number: names[number]
         self.nvmlDeviceGetMemoryInfo = lambda number: types.SimpleNamespace(
             total=(16, 40)[number], free=(12, 39)[number]
         )
 
 
 def test_jobs_get_the_memory_that_gpus_have_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml())
+    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml("NVIDIA A100", "NVIDIA A100"))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     assert gpu_memory(free=False) == {"0": 16, "GPU-0": 16, "1": 40, "GPU-1": 40}
     show = ("sh", "-c", "echo $CUDA_VISIBLE_DEVICES > $HOCKET_CHECKPOINT/gpus")
@@ -234,3 +253,71 @@ def test_jobs_get_the_memory_that_gpus_have_free(tmp_path: Path, monkeypatch: py
             HocketError, match="needs 2 GPUs with 14 B of memory each, and of the cluster's 2 1"
         ):
             cluster.ask(Submit((live_job("b", gpus=2, memory_bytes=14.0),)))
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("Tesla V100-SXM2-16GB", "v100"),
+        ("NVIDIA A100-SXM4-80GB", "a100"),
+        ("NVIDIA A100 80GB PCIe", "a100"),
+        ("NVIDIA H100 80GB HBM3", "h100"),
+        ("NVIDIA GeForce RTX 3090", "rtx3090"),
+        ("NVIDIA RTX A6000", "rtxa6000"),
+        ("NVIDIA L40S", "l40s"),
+        ("A10G", "a10g"),
+        ("AMD_Instinct_MI300X", "mi300x"),
+        ("", ""),
+    ],
+)
+def test_a_gpus_type_is_its_model(name: str, found: str) -> None:
+    assert type_of_name(name) == found
+
+
+def test_a_clusters_types_are_its_nodes() -> None:
+    mixed = Node("a", devices=("0", "1"), types=("a100", "v100"))
+    small = Node("b", "blue", ("0",), 1, ("v100",))
+    none = Node("c", "green")
+    found = types_of_slots([mixed, small, none], 2)
+    assert [(each.name, each.num_gpus) for each in found] == [("a100", 1), ("v100", 3), ("unknown", 2)]
+    assert types_of_slots([none, Node("d", "red", ("0", "1"))], 2) == ()
+
+
+def test_types_are_nvmls_where_numbers_mean_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml("Tesla V100-SXM2-16GB", b"NVIDIA A100"))
+    by_uuid = {"GPU-0": "v100", "GPU-1": "a100"}
+    assert known_types({}) == {"0": "v100", "1": "a100", **by_uuid}
+    assert known_types({"CUDA_VISIBLE_DEVICES": "1"}) == by_uuid, "CUDA may have the fastest one first"
+    assert known_types({"CUDA_VISIBLE_DEVICES": "1", **BY_BUS}) == known_types({})
+
+
+def test_jobs_get_types_that_they_accept_and_say_which_they_wait_for(tmp_path: Path) -> None:
+    program = {"command": ("sleep", "60"), "memory_bytes": 10.0}
+    first = live_job("first", gpus=2, speeds={"a100": 1.0}, **program)
+    nodes = named(tmp_path, 2, "0:a100,1:a100,2:v100,3:v100")
+    with running(tmp_path, [first], nodes=nodes, until_idle=False) as cluster:
+        cluster.until(lambda s: s.jobs[0].state == "running")
+        slow, wide = (
+            live_job(name, gpus=2, speeds=speeds, **program)
+            for name, speeds in (("slow", {"a100": 1.0, "v100": 0.5}), ("wide", {"a100": 1.0}))
+        )
+        cluster.ask(Submit((wide, slow)))
+        status = cluster.until(lambda s: [job.state for job in s.jobs].count("running") == 2)
+        gpus = {job.id: sorted(job.gpus) for job in status.jobs}
+        assert (gpus["first"], gpus["slow"]) == ([(0, 0), (0, 1)], [(1, 0), (1, 1)])
+        (line,) = cluster.ask(AskWhy("wide")).notes
+        assert line == "wide: waits for 2 GPUs of a100; 0 are free; first has the others"
+        cluster.ask(Submit((live_job("any", gpus=2, **program),)))
+        (line,) = cluster.ask(AskWhy("any")).notes
+        assert line.startswith("any: waits for 2 GPUs of a100 or v100; 0 are free; first and slow have")
+        with pytest.raises(HocketError, match="'x' runs on k80 and the cluster has a100 and v100"):
+            cluster.ask(Submit((live_job("x", speeds={"k80": 1.0}, **program),)))
+        with pytest.raises(HocketError, match="'x' needs 3 GPUs of a100 and the cluster has 2"):
+            cluster.ask(Submit((live_job("x", gpus=3, speeds={"a100": 1.0}, **program),)))
+
+
+def test_a_job_that_names_types_is_refused_where_none_is_known(tmp_path: Path) -> None:
+    with running(tmp_path, until_idle=False) as cluster:
+        job = live_job("x", command=("true",), speeds={"a100": 1.0})
+        with pytest.raises(HocketError, match="'x' runs on a100, and the types of the cluster's GPUs are"):
+            cluster.ask(Submit((job,)))

@@ -158,3 +158,12 @@ def test_a_node_has_the_gpus_that_ray_has(
         found["Resources"] = {"CPU": 4.0, "GPU": of_ray}
     (node,) = ray_nodes(FakeRay(found), tmp_path, None)
     assert node.devices == expected
+
+
+def test_a_node_is_of_the_type_that_ray_says_and_stays_so_while_it_is_away(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("a token of this cluster")
+    red = machine("red", "10.0.0.1", FIRST) | {"Resources": {"CPU": 4.0, "accelerator_type:A100": 1.0}}
+    cluster = FakeRay(red, machine("blue", "10.0.0.2", SECOND))
+    assert [node.type_of("0") for node in ray_nodes(cluster, tmp_path, None)] == ["a100", ""]
+    red["Alive"] = False
+    assert [node.type_of("0") for node in ray_nodes(cluster, tmp_path, None)] == ["a100", ""]
