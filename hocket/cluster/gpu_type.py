@@ -41,7 +41,7 @@ def is_type_name(name: str) -> bool:
 
 
 def type_of_name(name: str) -> str:
-    """The type of a GPU that its maker calls ``name``: ``v100`` of "Tesla V100-SXM2-16GB"; "" if it says none.
+    """The type of a GPU that its maker calls ``name``: ``v100`` of "Tesla V100-SXM2-16GB"; "" of none.
 
     A line of products belongs to it (``rtx3090``, ``titanxp``); makers, memory and sockets do not.
     """

@@ -120,8 +120,8 @@ class EngineRows:
         """Refuse what can never be placed or counted; raises HocketError."""
         if job.speeds and not self.cluster.gpu_types:
             raise HocketError(
-                f"job '{job.id}' runs on {listed(list(job.speeds), 'or')}, and the types of the cluster's GPUs"
-                " are not known; name them (--gpus 0:a100), or leave out its speeds"
+                f"job '{job.id}' runs on {listed(list(job.speeds), 'or')}, and the types of the cluster's"
+                " GPUs are not known; name them (--gpus 0:a100), or leave out its speeds"
             )
         state, _ = self._make_state([job])
         has = self.cluster.gpu_memory_bytes - self._lacking
