@@ -130,7 +130,8 @@ def _outcome(steps: StepsByCard, offer: Offer, job: TrainingJob) -> OfferOutcome
             nodes for nodes in counts if nodes not in whole and _is_sharded(graph, offer, nodes, batches)
         ]
         if over := [nodes for nodes in counts if nodes not in whole and nodes not in sharded]:
-            too_large.append(misfit(graph, card, over[-1] * offer.gpus))
+            tried_sharded = batches.accumulate == 1
+            too_large.append(misfit(graph, card, over[-1] * offer.gpus, tried_sharded=tried_sharded))
         ways: list[tuple[Literal["allreduce", "fsdp"], list[int]]] = [("allreduce", whole), ("fsdp", sharded)]
         for architecture, fitting in ways:
             if fitting:

@@ -33,10 +33,11 @@ def largest_sharded(graph: StepGraph, card: str, cards: int) -> int:
     return memory.largest_batch(DEVICES[card].memory_bytes, workers=cards, sharding="parameters")
 
 
-def misfit(graph: StepGraph, card: str, cards: int) -> str:
+def misfit(graph: StepGraph, card: str, cards: int, *, tried_sharded: bool = False) -> str:
     """A clause on a step that does not fit its card, with the largest batch that does; "" for one that fits.
 
-    Also "" where the step does not say what it needs, or no datasheet what the card has.
+    Also "" where the step does not say what it needs, or no datasheet what the card has. ``tried_sharded``:
+    it was found not to fit sharded over the cards, either.
     """
     if graph.memory is None or card not in DEVICES:
         return ""
@@ -50,6 +51,8 @@ def misfit(graph: StepGraph, card: str, cards: int) -> str:
         return f"{shown}; give a smaller batch"
     if largest:
         return f"{shown}; {largest} fit"
+    if tried_sharded and cards > 1:
+        return f"{shown}, and not even one example fits, whole or sharded over {cards} cards (FSDP2)"
     sharded = (
         graph.memory.needed(1, workers=cards, sharding="parameters").total_bytes if cards > 1 else held + 1
     )

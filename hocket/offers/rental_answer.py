@@ -161,7 +161,7 @@ def left_out(rental: Rental) -> list[str]:
             by_reason.setdefault(outcome.left_out, []).append(f"{outcome.offer.name} ({outcome.offer.card})")
     lines = [f"Left out: {listed(names)}: {why}" for why, names in by_reason.items()]
     lines += [
-        f"Left out: numbers of nodes of {each.offer.name}: {each.too_large}"
+        f"Left out: {_too_few(each)} of {each.offer.name}: {each.too_large}"
         for each in rental.outcomes
         if each.too_large and each.rows
     ]
@@ -242,6 +242,15 @@ def _of_nodes(offers: Sequence[Offer]) -> list[str]:
 def _names(offers: Iterable[Offer]) -> str:
     names = [each.name for each in offers]
     return listed(names) if len(names) <= _NAMED else f"{len(names)} offers"
+
+
+def _too_few(outcome: OfferOutcome) -> str:
+    """The numbers of nodes that do not hold the model, in words: ``1 to 5 nodes``."""
+    there = {*(row.nodes for row in outcome.rows), *outcome.skipped}
+    numbers = [nodes for nodes in range(1, outcome.offer.most_nodes + 1) if nodes not in there]
+    if len(numbers) < numbers[-1] - numbers[0] + 1:
+        return f"{counted(len(numbers), 'number')} of nodes"
+    return counted(numbers[0], "node") if len(numbers) == 1 else f"{_span(numbers)} nodes"
 
 
 def _span(numbers: Sequence[int]) -> str:

@@ -46,7 +46,9 @@ def load_target(
         built.enter_context(fake())
         try:
             setup = load(target, asked, training=not inference)
-        except HocketError:
+        except HocketError as error:
+            if error.__cause__ is None:  # what the function returned is refused, whatever it is made of
+                raise
             built.close()  # a function may need values, as some initializations do: then it gets memory
             setup = load(target, asked, training=not inference)
         step = make_step(*setup[:4], inference=inference)

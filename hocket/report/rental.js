@@ -17,7 +17,8 @@
     return currency ? `${shown} ${plain(currency)}` : shown;
   }
 
-  function offerTrace(offer, k) {
+  function offerTrace(offer) {
+    const k = offer.place;
     return {
       x: offer.hours, y: offer.cost, type: "scatter", mode: "lines+markers", name: plain(offer.name), cliponaxis: false,
       line: {color: colourOf(k), width: 1}, marker: {color: colourOf(k), size: 6, symbol: symbols[Math.floor(k / 8) % 8]},
@@ -43,9 +44,10 @@
     ];
   }
 
-  function extent(values, limit) {
-    const all = limit === null ? values : [...values, limit];
-    return [Math.min(...all) / 1.25, Math.max(...all) * 1.25];
+  /** The ends of an axis, with room around values; `below`: the share of it that is free below the least one. */
+  function extent(values, limit, below) {
+    const all = limit === null ? values : [...values, limit], least = Math.min(...all), most = Math.max(...all) * 1.25;
+    return [least / Math.max(1.25, (most / least) ** (below / (1 - below))), most];
   }
 
   /** Round numbers at even steps, for an axis too short for two of 1, 2 and 5 times a power of ten. */
@@ -68,7 +70,9 @@
 
   function drawFront() {
     const plot = document.getElementById("front"), width = plot.clientWidth, innerHeight = 420;
-    const xs = extent(offers.flatMap((offer) => offer.hours), deadline), ys = extent(offers.flatMap((offer) => offer.cost), budget);
+    const xs = extent(offers.flatMap((offer) => offer.hours), deadline, 0);
+    // The name of the cheapest stands below it, clear of the axis.
+    const ys = extent(offers.flatMap((offer) => offer.cost), budget, 80 / innerHeight);
     const traces = [...frontTraces(), ...offers.map(offerTrace)];
     const drawBelow = (legendHeight) => {
       const margin = {l: 72, r: 18, t: Math.max(26, 14 + legendHeight), b: 50, autoexpand: false};

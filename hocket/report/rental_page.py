@@ -14,7 +14,14 @@ from hocket.offers.rental_answer import (
 )
 from hocket.report.alternatives import sentences_text
 from hocket.report.html_page import Tile, render_page
-from hocket.report.rental_table import offer_columns, offers_of, row_columns
+from hocket.report.rental_table import (
+    hardly_cheaper,
+    offer_columns,
+    offers_of,
+    row_columns,
+    unlike,
+    worth_a_look,
+)
 from hocket.text import amount_text, capitalized, hours_text, scaled_text
 
 if TYPE_CHECKING:
@@ -25,6 +32,8 @@ def render_rental(rental: Rental) -> str:
     """The page of ``rental``: the answer first, then the picture, then tables."""
     currency, offers = rental.currency, offers_of(rental)
     answered = [row for row in (rental.cheapest, rental.fastest) if row is not None]
+    shown = worth_a_look(rental)
+    columns = unlike(row_columns(shown, currency))
     return render_page(
         "rental.html",
         {"rental": rental_figure(rental)},
@@ -38,8 +47,9 @@ def render_rental(rental: Rental) -> str:
         not_included=not_included(rental),
         best=offer_columns(offers, currency),
         best_marked=[any(row in answered for row in each.best) for each in offers],
-        front=led_by(row_columns(rental.front, currency), "Offer", "Hours", "Cost", "Nodes"),
-        front_marked=[row in answered for row in rental.front],
+        front=led_by(columns, "Offer", "Hours", "Cost", "Nodes"),
+        front_marked=[row in answered for row in shown],
+        hardly_cheaper=hardly_cheaper(rental),
         limited=rental.job.deadline_s is not None or rental.job.budget is not None,
         texts={"front": _text(rental)},
     )
@@ -59,10 +69,14 @@ def _setup(rental: Rental) -> str:
 def rental_figure(rental: Rental) -> dict[str, Any]:
     """Hours and cost of each offer's rows, the places of the front, and the limits."""
     job = rental.job
+    compared = [outcome for outcome in rental.outcomes if outcome.rows]
+    # Of more offers than colours, those of the front get one for themselves.
+    places = sorted(compared, key=lambda outcome: not any(row.on_front for row in outcome.rows))
     return {
         "offers": [
             {
                 "name": outcome.offer.name,
+                "place": places.index(outcome),
                 "device": outcome.offer.card,
                 "nodes": [row.nodes for row in outcome.rows],
                 "gpus": [row.gpus for row in outcome.rows],
@@ -73,8 +87,7 @@ def rental_figure(rental: Rental) -> dict[str, Any]:
                 "efficiency": [row.efficiency for row in outcome.rows],
                 "bottleneck": [row.bottleneck for row in outcome.rows],
             }
-            for outcome in rental.outcomes
-            if outcome.rows
+            for outcome in compared
         ],
         "front": {
             "hours": [row.hours for row in rental.front],
@@ -112,7 +125,7 @@ def _tiles(rental: Rental) -> list[Tile]:
             )
         tiles.append(Tile(capitalized(name), f"{hours_text(row.hours)}, {price}", note))
     note = "nothing is both faster and cheaper"
-    tiles.append(Tile("Choices worth a look", str(len(rental.front)), note))
+    tiles.append(Tile("Choices worth a look", str(len(worth_a_look(rental))), note))
     left = sum(not outcome.rows for outcome in rental.outcomes)
     note = f"{left} left out" if left else "all of the file"
     tiles.append(Tile("Offers compared", str(len(rental.outcomes) - left), note))
@@ -120,10 +133,10 @@ def _tiles(rental: Rental) -> list[Tile]:
 
 
 def _text(rental: Rental) -> str:
-    """The front's rows in words, the fastest first."""
+    """The front's rows that are worth a look in words, the fastest first."""
     return sentences_text(
         [
             f"{row.machines} ({row.offer}) {hours_text(row.hours)}, {amount_text(row.cost, rental.currency)}"
-            for row in rental.front
+            for row in worth_a_look(rental)
         ]
     )

@@ -12,7 +12,7 @@ from hocket.text import UNDEFINED, decimals_for, number_text, time_unit
 if TYPE_CHECKING:
     from hocket.offers.rental import OfferOutcome, Rental, RentalRow
 
-_MOST_ON_FRONT = 10
+_CHEAPER = 0.99  # times the cost of a faster row, from which on a slower one is worth a look
 _THOUSAND = 1e4  # examples a second, from which a column is in thousands
 
 
@@ -68,18 +68,27 @@ def offer_columns(outcomes: Sequence[OfferOutcome], currency: str) -> list[Colum
     ]
 
 
-def shown_of_front(front: Sequence[RentalRow]) -> list[RentalRow]:
-    """Rows of a front that a terminal shows: all of few, else its ends and some between, evenly in ratios."""
-    if len(front) <= _MOST_ON_FRONT:
-        return list(front)
-    ratio = front[-1].hours / front[0].hours
-    kept = []
-    for k in range(_MOST_ON_FRONT):
-        at = front[0].hours * ratio ** (k / (_MOST_ON_FRONT - 1))
-        nearest = min(front, key=lambda row: abs(row.hours / at - 1))
-        if nearest not in kept:
-            kept.append(nearest)
+def worth_a_look(rental: Rental) -> list[RentalRow]:
+    """Rows of the front that cost less than every faster one by 1% at least, and the answer's rows."""
+    kept: list[RentalRow] = []
+    for row in rental.front:
+        if not kept or row.cost <= _CHEAPER * kept[-1].cost or row in (rental.cheapest, rental.fastest):
+            kept.append(row)
     return kept
+
+
+def hardly_cheaper(rental: Rental) -> str:
+    """A clause on rows of the front that :func:`worth_a_look` leaves out; "" where there are none."""
+    more = len(rental.front) - len(worth_a_look(rental))
+    cost = "costs" if more == 1 else "cost"
+    return f"{more} more {cost} hardly less than a faster one, less than 1%" if more else ""
+
+
+def unlike(columns: Sequence[Column]) -> list[Column]:
+    """Those of ``columns`` that a page needs: of what only ``--wide`` shows, what differs between rows."""
+    return [
+        column for column in columns if not column.only_wide or len({cell.text for cell in column.cells}) > 1
+    ]
 
 
 def _counts(heading: str, values: Iterable[int], meaning: str = "", *, short: str = "") -> Column:
@@ -94,7 +103,7 @@ def _rates(rows: Sequence[RentalRow]) -> Column:
 
 def _efficiency(rows: Sequence[RentalRow]) -> Column:
     shares = [row.efficiency for row in rows]
-    meaning = "Examples/s over what all cards would reach without a network."
+    meaning = "Examples/s over all cards' without a network; above 100% where they share updates out."
     return percent_column("Efficiency", shares, meaning, short="Eff.", decimals=0)
 
 

@@ -153,15 +153,21 @@ def _document(rental: Rental) -> dict[str, Any]:
 def _show(context: typer.Context, rental: Rental, *, wide: bool) -> None:
     from hocket.columns import in_one_line, narrow
     from hocket.offers.rental_answer import assumptions, cautions, left_out, not_included, verdicts
-    from hocket.report.rental_table import offer_columns, offers_of, row_columns, shown_of_front
+    from hocket.report.rental_table import (
+        hardly_cheaper,
+        offer_columns,
+        offers_of,
+        row_columns,
+        worth_a_look,
+    )
 
-    rows = list(rental) if wide else shown_of_front(rental.front)
+    rows = list(rental) if wide else worth_a_look(rental)
     named = (rental.cheapest, rental.fastest)
     offers = offers_of(rental)
     columns = [row_columns(rows, rental.currency), offer_columns(offers, rental.currency)]
     if not wide:
         columns = [in_one_line(narrow(each)) for each in columns]
-    few = f" ({len(rows)} of {len(rental.front)})" if len(rows) < len(rental.front) else ""
+    few = f" ({more})" if (more := hardly_cheaper(rental)) else ""
     title = (
         "Every offer and number of nodes:" if wide else f"Nothing is both faster and cheaper than these{few}:"
     )

@@ -4,7 +4,9 @@ import pytest
 import torch
 from torch import nn
 
+from hocket.errors import HocketError
 from hocket.profiler import derive, fake, make_step
+from hocket.profiler.derived_target import load_target
 
 
 @pytest.mark.parametrize(
@@ -93,3 +95,26 @@ def test_models_of_transformers_are_built_and_derived(kind):
     graph = derive(make_step(*setup), device="h100", batch_size=2)
     assert graph.durations_s.sum() > 0
     assert sum(graph.parameter_bytes) == sum(4 * each.numel() for each in model.parameters())
+
+
+def test_a_model_is_not_built_again_where_what_its_function_returns_is_refused(tmp_path):
+    built = tmp_path / "built"
+    path = tmp_path / "wrong.py"
+    path.write_text(
+        "from torch import nn, zeros\n\ndef job():\n"
+        f"    open({str(built)!r}, 'a').write('built ')\n"
+        "    return nn.Linear(4, 2), zeros(1, 4), 'no loss'\n"
+    )
+    with pytest.raises(HocketError, match="returned 3 values"):
+        load_target(f"{path}:job", 1)
+    assert built.read_text() == "built "
+
+
+def test_a_model_that_needs_values_is_built_of_real_tensors(tmp_path):
+    path = tmp_path / "values.py"
+    path.write_text(
+        "from torch import nn, rand\n\ndef job():\n"
+        "    width = 2 if rand(4).sum().item() >= 0 else 3\n"
+        "    return nn.Linear(4, width), rand(1, 4), None, None\n"
+    )
+    assert load_target(f"{path}:job", 1).batch_size == 1
