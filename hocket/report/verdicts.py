@@ -99,7 +99,7 @@ def ranking_remarks(rows: Sequence[ResultRow]) -> list[str]:
     rho = rho_text(best.rho)
     remarks = [f"Rho {rho}: a step's transfers, by {best.policy}, take {rho} times as long as its computing"]
     buckets, usual = best_buckets_row(rows), usual_row(rows)
-    if buckets is None or buckets is best or _is_default(buckets, usual):
+    if buckets is None or buckets is best or _is_default(buckets, usual) or not gains(rows):
         return remarks
     if buckets.iteration_s <= (1 + LITTLE) * best.iteration_s:
         size = (buckets.bucket_bytes or 0) >> 20

@@ -107,6 +107,7 @@ def test_a_ranking_tells_rho_and_a_bucket_size_that_gains_nearly_as_much():
     assert ranking_remarks([best, ddp, buckets(0.858)]) == [rho, bucket]
     level = reduced("caramel", 1.06, rho=0.434)
     assert ranking_remarks([level, ddp, buckets(1.07)]) == [rho]
+    assert ranking_remarks([level, ddp, buckets(1.062)]) == [rho]  # of a gain that is none
 
 
 def test_a_ranking_names_its_best_those_level_with_it_and_what_is_usual():
