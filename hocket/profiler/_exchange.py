@@ -204,8 +204,10 @@ class TimedExchange:
         for size in task.reduced_bytes:
             gradients = self._gradients[: size // 4]
             self._take("allreduce", size, 1, self._collective_s(partial(dist.all_reduce, gradients)))
+        for size in reversed(task.reduced_bytes[::-2]):  # every other one: time is for all-reduces first
             for kind in SHARE_KINDS:
-                taken_s = self._collective_s(self._shares.collective(kind, size))
+                collective = self._shares.collective(kind, size)
+                taken_s = self._collective_s(collective, _IN_A_ROW // AT_ONCE[kind])
                 self._take(kind, self._shares.size_bytes(size), 1, taken_s / AT_ONCE[kind])
         for count in range(1, task.concurrent + 1):
             self._take("contention", task.shared_bytes, count, self._together_s(count))
@@ -264,14 +266,14 @@ class TimedExchange:
         parameter.copy_(torch.frombuffer(self._received, dtype=torch.float32, count=size // 4))
         return self._clock.seconds(start, self._clock.now())
 
-    def _collective_s(self, collective: Callable[[], object]) -> float:
+    def _collective_s(self, collective: Callable[[], object], in_a_row: int = _IN_A_ROW) -> float:
         """One ``collective`` among several in a row; one before them brings the ranks together."""
         dist.all_reduce(self._lead)
         collective()
         start = self._clock.now()
-        for _ in range(_IN_A_ROW):
+        for _ in range(in_a_row):
             collective()
-        return self._clock.seconds(start, self._clock.now()) / _IN_A_ROW
+        return self._clock.seconds(start, self._clock.now()) / in_a_row
 
     def _together_s(self, count: int) -> float:
         """``count`` AllReduces on as many process groups: all started, then all waited for."""

@@ -104,7 +104,7 @@ def check(document: dict[str, Any], workers: int, where: Sequence[str]) -> None:
     costs += [document["allreduce"][key] for key in ("a_s", "b_s_per_byte", "eta_s_per_byte")]
     assert all(0 <= cost < 10 for cost in costs)
     fits = document["fits"]
-    assert [len(fits[name]["points"]) for name in fits] == [7, 7, 9, 3, 9, 9, 9]
+    assert [len(fits[name]["points"]) for name in fits] == [7, 7, 9, 3, 5, 5, 5]
     for name, half in document["allreduce"]["halves"].items():
         assert half == {key: fits[name][key] for key in ("a_s", "b_s_per_byte")}
         assert half["b_s_per_byte"] > 0
