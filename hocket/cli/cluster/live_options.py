@@ -84,6 +84,16 @@ class _NodePlaces:
             show_default="one is started",
         ),
     ] = None
+    nodes_within: Annotated[
+        str | None,
+        option(
+            panel=MACHINES,
+            rare=True,
+            metavar="TIME",
+            help="Wait so long, 2min, until Ray has --servers nodes.",
+            show_default="they are there",
+        ),
+    ] = None
     lab: Annotated[
         str | None,
         option(panel=MACHINES, metavar="NAME", help="Run in the nodes of this lab (hocket lab up)."),

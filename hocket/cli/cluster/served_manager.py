@@ -48,8 +48,10 @@ def open_nodes(folder: Path, machines: NodeOptions) -> Iterator[Sequence[Node]]:
     kept_credentials(folder)  # what else is in the folder is behind its permissions
     servers, address, lab = machines.servers, machines.address, machines.lab
     if machines.engine == "ray":
+        from hocket.cluster.live.ray_machines import wait_for_machines
         from hocket.cluster.live.ray_nodes import hold_gpus, let_gpus_go, ray_nodes
         from hocket.executors import ray_cluster
+        from hocket.network import parse_duration
 
         if lab is not None:
             raise HocketError(
@@ -62,6 +64,8 @@ def open_nodes(folder: Path, machines: NodeOptions) -> Iterator[Sequence[Node]]:
                 "leave it out, or start Ray's nodes with CUDA_VISIBLE_DEVICES"
             )
         with ray_cluster(address) as ray:
+            if machines.nodes_within is not None:
+                wait_for_machines(ray, servers or 1, parse_duration(machines.nodes_within))
             nodes = machines.share_gpus(ray_nodes(ray, folder, servers))
             try:
                 hold_gpus(nodes, machines.cluster(nodes).gpus_per_server)

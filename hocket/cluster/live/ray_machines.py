@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
+import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,6 +21,7 @@ from hocket.errors import HocketError
 from hocket.process_stats import first_environment
 
 _TYPES = "ray-types.json"
+_POLL_S = 0.5
 
 
 class ActorMachine(msgspec.Struct, frozen=True):
@@ -78,6 +80,24 @@ def _began_with() -> dict[str, str]:
 def alive(ray: Any) -> list[Any]:
     """The nodes that Ray has now, by address."""
     return sorted((n for n in ray.nodes() if n["Alive"]), key=lambda n: str(n["NodeManagerAddress"]))
+
+
+def wait_for_machines(ray: Any, count: int, within_s: float) -> None:
+    """Wait until Ray has ``count`` machines.
+
+    Raises
+    ------
+    HocketError
+        When it has fewer after ``within_s``.
+    """
+    deadline_s = time.monotonic() + within_s
+    while (there := len(alive(ray))) < count:
+        if time.monotonic() > deadline_s:
+            raise HocketError(
+                f"{there} of {count} Ray nodes are there after {within_s:g} s; start the others, give more time"
+                f" in --nodes-within, or --servers {there}"
+            )
+        time.sleep(_POLL_S)
 
 
 def names_of(node: Any) -> tuple[str, str]:
