@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hocket.cli.cluster.live_options import ManagerOptions, NodeOptions
+from hocket.cli.list_options import long_duration
 from hocket.cli.printing import note, progress
 from hocket.errors import HocketError
 
@@ -51,7 +52,6 @@ def open_nodes(folder: Path, machines: NodeOptions) -> Iterator[Sequence[Node]]:
         from hocket.cluster.live.ray_machines import wait_for_machines
         from hocket.cluster.live.ray_nodes import hold_gpus, let_gpus_go, ray_nodes
         from hocket.executors import ray_cluster
-        from hocket.network import parse_duration
 
         if lab is not None:
             raise HocketError(
@@ -65,7 +65,7 @@ def open_nodes(folder: Path, machines: NodeOptions) -> Iterator[Sequence[Node]]:
             )
         with ray_cluster(address) as ray:
             if machines.nodes_within is not None:
-                wait_for_machines(ray, servers or 1, parse_duration(machines.nodes_within))
+                wait_for_machines(ray, servers or 1, long_duration(machines.nodes_within, "--nodes-within"))
             nodes = machines.share_gpus(ray_nodes(ray, folder, servers))
             try:
                 hold_gpus(nodes, machines.cluster(nodes).gpus_per_server)

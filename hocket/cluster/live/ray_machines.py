@@ -94,8 +94,8 @@ def wait_for_machines(ray: Any, count: int, within_s: float) -> None:
     while (there := len(alive(ray))) < count:
         if time.monotonic() > deadline_s:
             raise HocketError(
-                f"{there} of {count} Ray nodes are there after {within_s:g} s; start the others, give more time"
-                f" in --nodes-within, or --servers {there}"
+                f"{there} of {count} Ray nodes are there after {within_s:g} s; start the others, give"
+                f" --nodes-within more time, or give --servers {there}"
             )
         time.sleep(_POLL_S)
 
