@@ -20,10 +20,11 @@ class GpuReservation:
     """The actor that holds GPUs of a machine for as long as it lives."""
 
     def gpus(self) -> tuple[str, ...]:
-        """The GPUs that Ray gave it, as CUDA_VISIBLE_DEVICES names them."""
+        """The GPUs that Ray gave it, as CUDA_VISIBLE_DEVICES names them, in the order of their numbers."""
         import ray
 
-        return tuple(map(str, ray.get_gpu_ids()))
+        # Ray gives them in any order; a manager that goes on with jobs has to find theirs in the same places.
+        return tuple(sorted(map(str, ray.get_gpu_ids()), key=lambda name: (len(name), name)))
 
 
 def reserve_gpus(ray: Any, node: Any, cluster: str, count: int) -> tuple[str, ...]:

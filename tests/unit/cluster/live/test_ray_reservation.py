@@ -67,6 +67,9 @@ def test_two_clusters_and_ray_itself_have_no_gpu_twice(tmp_path: Path, gpus: Non
     hold_gpus(again, 1)
     until_free(0)
     assert given(first, 1) | given(again, 1) == {"0", "1", "2", "3"}
+    held = first[0].devices
+    assert held is not None
+    assert list(held) == sorted(held)  # Ray's order is another one each time
     # Another manager of the first cluster finds the same.
     later = nodes_of(tmp_path / "first", 3)
     hold_gpus(later, 1)
