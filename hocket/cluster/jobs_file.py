@@ -44,6 +44,7 @@ class _JobRow(msgspec.Struct, frozen=True, kw_only=True):
 
 ROW_FIELDS = _JobRow.__struct_fields__
 """The fields of a job in a file that say what it takes."""
+# A dict has str among its arguments, too.
 _COLUMNS = {
     field.name: get_origin(field.type) is not dict and str in (field.type, *get_args(field.type))
     for field in msgspec.structs.fields(_JobRow)

@@ -63,6 +63,19 @@ def cluster_columns(rows: Sequence[ClusterRow]) -> list[Column]:
         ),
         time_column("Makespan", [row.makespan_s for row in rows], unit, "From first arrival to last end."),
         *(part(name) for name in PARTS),
+        number_column(
+            "Interrupted",
+            [None if row.outages is None else float(row.outages.interruptions) for row in rows],
+            "Times that a job lost its GPUs because a server went down.",
+            short="Intr.",
+            decimals=0,
+        ),
+        number_column(
+            "Lost",
+            [None if row.outages is None else row.outages.lost_gpu_hours for row in rows],
+            "GPU hours that came to nothing by that: computed since a job's last checkpoint.",
+            unit="GPU h",
+        ),
     ]
     sources, chunks = [row.source for row in rows], [chunk_text(row) for row in rows]
     if len(set(sources)) > 1:

@@ -14,6 +14,7 @@ from hocket.cluster.cluster import Cluster
 from hocket.cluster.engine.scheduling import Scheduling
 from hocket.cluster.gpu_type import GpuType
 from hocket.cluster.jobs import Job, JobSet
+from hocket.cluster.simulator.outages import Outages
 from hocket.sim.draws import draw_number
 
 NEVER = None
@@ -45,6 +46,12 @@ class Run:
     start: Fraction | None = None
     finish: Fraction | None = None
     reserved: Fraction | None = None  # when it fits at the latest by what it holds
+    first_start: Fraction | None = None
+    queueing: Fraction = Fraction(0)
+    interruptions: int = 0
+    had: Fraction = Fraction(0)  # GPUs, times how long, until it was interrupted
+    kept: int = 0  # iterations that were complete when it was placed
+    computed: Fraction = Fraction(0)  # what these took
     transferring: Fraction = Fraction(0)
     network_wait: Fraction = Fraction(0)
     # Of a job on several servers that has batches.
@@ -62,7 +69,12 @@ class Run:
 class Simulation:
     """One run of a job set; ``runs`` holds what came of it."""
 
-    def __init__(self, jobs: JobSet, cluster: Cluster, scheduling: Scheduling) -> None:
+    def __init__(
+        self, jobs: JobSet, cluster: Cluster, scheduling: Scheduling, outages: Outages | None = None
+    ) -> None:
+        self.outages = outages
+        windows = () if outages is None else outages.maintenance
+        self.windows = [(server, exact(begin), exact(end)) for server, begin, end in windows]
         self.cluster, self.scheduling = cluster, scheduling
         self.placement, self.policy, self.seed = scheduling.placement, scheduling.policy, scheduling.seed
         self.a, self.b, self.eta = exact(cluster.startup_s), exact(cluster.per_byte_s), exact(cluster.eta_s)
@@ -84,8 +96,7 @@ class Simulation:
         self.pieces: dict[Run, list[tuple[Fraction, Fraction, str]]] = {}
         self.alone: dict[Run, Fraction] = {}
         for run in self.runs:
-            speeds = self.speeds(run)
-            self.compute_at(run, max(speeds[name] for name in speeds if self.could_fit(run, name)))
+            self.compute_at(run, self.best_speed(run))
 
     # Types of GPUs.
 
@@ -95,6 +106,10 @@ class Simulation:
         if names == [""] or not run.job.speeds:
             return dict.fromkeys(names, Fraction(1))
         return {name: exact(run.job.speeds[name]) for name in names if name in run.job.speeds}
+
+    def best_speed(self, run: Run) -> Fraction:
+        speeds = self.speeds(run)
+        return max(speeds[name] for name in speeds if self.could_fit(run, name))
 
     def could_fit(self, run: Run, name: str) -> bool:
         """Whether there are enough GPUs of a type, large enough, with nobody on them."""
@@ -151,7 +166,12 @@ class Simulation:
         """GPUs that have room for the job, and that nobody holds."""
         return [g for g in range(self.cluster.num_gpus) if g not in self.held_gpus and self.has_room(g, run)]
 
+    def is_down(self, server: int) -> bool:
+        return any(server == s and begin <= self.now < end for s, begin, end in self.windows)
+
     def has_room(self, g: int, run: Run) -> bool:
+        if self.is_down(g // self.per_server):
+            return False
         there = [other.job.memory_bytes for other in self.placed() if g in other.gpus]
         most = self.scheduling.jobs_per_gpu
         if most is not None and len(there) >= most:
@@ -249,6 +269,8 @@ class Simulation:
         shares = self.scheduling.shares
         total = Fraction(0)
         for run in self.runs:
+            if run.job.user == user:
+                total += run.had
             if run.job.user == user and run.start is not None:
                 total += run.job.gpus * ((self.now if run.finish is None else run.finish) - run.start)
         return total / shares.get(user, shares.get("*", 1))
@@ -291,6 +313,7 @@ class Simulation:
             g: Fraction(0) if self.has_room(g, run) else self.load(g)
             for g in range(self.cluster.num_gpus)
             if g not in self.held_gpus and self.memory[g] >= run.job.memory_bytes
+            if not self.is_down(g // self.per_server)
         }
         options = []
         for name, speed in self.speeds(run).items():
@@ -328,6 +351,7 @@ class Simulation:
         if gpus is None:
             return False
         run.gpus, run.start = sorted(gpus), self.now
+        run.first_start = self.now if run.first_start is None else run.first_start
         assert len({self.type[g] for g in gpus}) == 1
         self.compute_at(run, self.speeds(run)[self.type[gpus[0]]])
         servers = sorted({g // self.per_server for g in gpus})
@@ -548,6 +572,8 @@ class Simulation:
         times += [run.launched for run in self.runs if run.launched is not None]
         times += [self.now + run.chunks[0][0] + run.chunks[0][1] * costs[run] for run in costs]
         times += [exact(run.job.arrival_s) for run in self.runs if exact(run.job.arrival_s) > self.now]
+        if any(run.finish is None for run in self.runs):
+            times += [at for _, *window in self.windows for at in window if at > self.now]
         return min(times, default=NEVER)
 
     def advance(self, until: Fraction, costs: dict[Run, Fraction]) -> list[Run]:
@@ -555,6 +581,7 @@ class Simulation:
         elapsed = until - self.now
         over = []
         for run in self.runs:
+            run.queueing += elapsed if run.start is None and exact(run.job.arrival_s) <= self.now else 0
             idle = not run.overlaps or self.stalled(run)
             run.network_wait += elapsed if run.ready and idle else 0
             if not run.running:
@@ -579,6 +606,36 @@ class Simulation:
             run.finish = self.now
         else:
             run.phase = dict.fromkeys(run.gpus, "forward")
+
+    # Servers that go down.
+
+    def interrupt(self) -> bool:
+        """Let jobs on servers that go down queue again; whether a server did, or came back."""
+        if self.outages is None or not any(self.now in window for _, *window in self.windows):
+            return False
+        for run in self.placed():
+            if not any(self.is_down(g // self.per_server) for g in run.gpus):
+                continue
+            done = run.job.iterations - run.remaining
+            every = self.outages.checkpoint_every_s
+            if every is None:
+                kept = 0
+            else:
+                of_one = exact(run.job.forward_s) + exact(run.job.backward_s)
+                iterations = max(1, int(exact(every) / of_one))
+                kept = done - done % iterations
+            assert run.start is not None
+            run.had += run.job.gpus * (self.now - run.start)
+            run.computed += (kept - run.kept) * self.computing(run)
+            run.kept, run.remaining = kept, run.job.iterations - kept
+            self.compute_at(run, self.best_speed(run))
+            run.iteration, run.arrived = kept, kept * len(run.job.batches)
+            run.gpus, run.servers, run.phase, run.ends, run.chunks = [], [], {}, {}, []
+            run.piece, run.between, run.overlaps = {}, set(), False
+            run.ready = run.running = run.whole = False
+            run.start = run.launched = run.reserved = run.fresh_since = None
+            run.interruptions += 1
+        return True
 
     def instant(self, over: list[Run]) -> None:
         unfinished = [run for run in self.runs if run.finish is None]
@@ -608,7 +665,8 @@ class Simulation:
                     self.end_iteration(run)
         num_arrived = sum(exact(run.job.arrival_s) <= self.now for run in self.runs)
         # What a job would hold is looked at when one arrives or ends, not at other instants.
-        if num_arrived > self.num_arrived or any(run.finish is not None for run in unfinished):
+        changed = self.interrupt()
+        if changed or num_arrived > self.num_arrived or any(run.finish is not None for run in unfinished):
             self.place()
         self.num_arrived = num_arrived
         if self.preemptive:
@@ -644,10 +702,14 @@ class Simulation:
             costs = self.per_byte()
             until = self.next_instant(costs)
         assert all(run.finish is not None for run in self.runs)
+        for run in self.runs:
+            run.computed += (run.job.iterations - run.kept) * self.computing(run)
 
 
-def simulate(jobs: JobSet, cluster: Cluster, scheduling: Scheduling) -> list[Run]:
-    """What becomes of each job."""
-    simulation = Simulation(jobs, cluster, scheduling)
+def simulate(
+    jobs: JobSet, cluster: Cluster, scheduling: Scheduling, outages: Outages | None = None
+) -> list[Run]:
+    """What becomes of each job; of outages only maintenance, which may be any time that a server is down."""
+    simulation = Simulation(jobs, cluster, scheduling, outages)
     simulation.run()
     return simulation.runs

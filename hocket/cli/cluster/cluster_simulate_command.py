@@ -10,9 +10,10 @@ import msgspec
 import typer
 
 from hocket.cli import options
-from hocket.cli.answer_settings import heading
-from hocket.cli.cluster.cluster_options import SchedulingOptions, SimulatedClusterOptions
+from hocket.cli.answer_settings import DEFAULT, heading
+from hocket.cli.cluster.cluster_options import SchedulingOptions
 from hocket.cli.cluster.cluster_settings import assumed_of_cluster, cluster_settings
+from hocket.cli.cluster.outage_options import FailingClusterOptions
 from hocket.cli.option_groups import grouped
 from hocket.cli.panels import OUTPUT, option
 from hocket.cli.printing import note, print_json, print_table, progress
@@ -54,7 +55,7 @@ def simulate(
         Path, typer.Argument(metavar="JOBS", help="A hocket.jobs/1 file, JSON or CSV; may be .gz or .zst.")
     ],
     scheduling: SchedulingOptions,
-    machines: SimulatedClusterOptions,
+    machines: FailingClusterOptions,
     *,
     seed: options.Seed = 0,
     json: options.Json = False,
@@ -74,7 +75,7 @@ def simulate(
     from hocket.report.cluster_table import cluster_table
 
     trace.check(options.inputs(jobs, machines.network_file))
-    cluster = machines.cluster()
+    cluster, down = machines.cluster(), machines.outages(seed)
     job_set = read_jobs(jobs)
     window = TimelineWindow(from_s=parse_duration(trace.timeline_from or "0s"))
     chosen = scheduling.scheduling(seed, machines.chunk_bytes())
@@ -85,6 +86,7 @@ def simulate(
             cluster,
             chosen,
             record=window if trace.timeline is not None else None,
+            outages=down,
         )
     row = cluster_row(result, job_set, cluster)
     unsaid = assumed_speeds(job_set, cluster)
@@ -93,11 +95,11 @@ def simulate(
         assert result.timeline is not None
         write_json(recorded_document(result.timeline, row) | made, trace.timeline)
     if json:
-        print_json(
-            {**msgspec.to_builtins(row), **made, "assumed": assumed_of_cluster(context, cluster, [unsaid])}
-        )
+        assumed = assumed_of_cluster(context, cluster, [unsaid])
+        assumed |= {each.key: each.value for each in machines.settings(context) if each.source == DEFAULT}
+        print_json({**msgspec.to_builtins(row), **made, "assumed": assumed})
     else:
-        print(heading(cluster_settings(context, cluster)))
+        print(heading([*cluster_settings(context, cluster), *machines.settings(context)]))
         print_table(cluster_table([row]))
         if unsaid:
             note(unsaid)

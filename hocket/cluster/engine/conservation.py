@@ -7,6 +7,7 @@ import numpy as np
 from hocket.cluster.engine.records import (
     CLOSED,
     COMPUTING,
+    EXCLUDED,
     FINISHED,
     HELD,
     NONE,
@@ -57,6 +58,9 @@ def _check_gpus(state: EngineState, rules: Rules) -> dict[int, int]:
             w = worker["next"]
         assert len(here) == gpu["jobs"] <= rules.jobs_per_gpu, f"GPU {g} has more jobs than it counts"
         closed = CLOSED if len(here) == rules.jobs_per_gpu else 0
+        if gpu["free"] < -CLOSED:
+            assert not here, f"GPU {g} is of a server that is down, and has a job"
+            closed += EXCLUDED
         assert gpu["free"] + closed >= 0, f"GPU {g} has given more memory than it has"
         whole.setdefault(int(gpu["type"]), set()).add(int(gpu["free"] + used + closed))
         assert all(state.jobs[j]["type"] == gpu["type"] for j in here), f"GPU {g} has a job of another type"
@@ -125,7 +129,7 @@ def _check_bytes(state: EngineState, rules: Rules, j: int, now: int) -> None:
     if job["num_servers"] == 0:
         assert job["bytes_sent"] == 0.0, f"job {j} sends inside a server"
         return
-    owed = (job["iterations"] - job["remaining"]) * _iteration_bytes(state, j)
+    owed = (job["iterations"] - job["remaining"] - job["kept"]) * _iteration_bytes(state, j)
     if job["overlaps"]:
         arrived = job["batches_arrived"] - (
             job["num_batches"] if job["batches_arrived"] >= job["num_batches"] else 0

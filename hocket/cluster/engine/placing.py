@@ -34,27 +34,34 @@ def _disconnect(jobs, ports, links, j):
 
 
 @lean_kernel
+def release_places(state, rules, j, now):
+    """Let go of job j: its memory is free, its GPUs and links are no longer its own."""
+    jobs, workers, gpus, sites = state.jobs, state.workers, state.gpus, state.sites
+    take_gpus(state.users, jobs[j].user, -jobs[j].gpus, now)
+    memory = sites.class_memory[jobs[j].memory_class]
+    _disconnect(jobs, state.ports, state.links, j)
+    for w in range(jobs[j].first_worker, jobs[j].first_worker + jobs[j].gpus):
+        g = workers[w].gpu
+        closed = CLOSED if gpus[g].jobs == rules.jobs_per_gpu else 0
+        gpus[g].jobs -= 1
+        take_memory(gpus, sites, g, -memory - closed)
+        if gpus[g].resident == w:
+            gpus[g].resident = workers[w].next
+        else:
+            other = gpus[g].resident
+            while workers[other].next != w:
+                other = workers[other].next
+            workers[other].next = workers[w].next
+
+
+@lean_kernel
 def finish_jobs(state, rules, now):
-    """Let go of the jobs that are over: their memory is free, their links are no longer theirs."""
-    jobs, workers, gpus, counts, sites = state.jobs, state.workers, state.gpus, state.counts, state.sites
+    """Let go of the jobs that are over."""
+    jobs, counts = state.jobs, state.counts
     for i in range(counts[0].over):
         j = state.ended_jobs[i]
-        memory = sites.class_memory[jobs[j].memory_class]
         jobs[j].stage, jobs[j].finish = FINISHED, now
-        take_gpus(state.users, jobs[j].user, -jobs[j].gpus, now)
-        _disconnect(jobs, state.ports, state.links, j)
-        for w in range(jobs[j].first_worker, jobs[j].first_worker + jobs[j].gpus):
-            g = workers[w].gpu
-            closed = CLOSED if gpus[g].jobs == rules.jobs_per_gpu else 0
-            gpus[g].jobs -= 1
-            take_memory(gpus, sites, g, -memory - closed)
-            if gpus[g].resident == w:
-                gpus[g].resident = workers[w].next
-            else:
-                other = gpus[g].resident
-                while workers[other].next != w:
-                    other = workers[other].next
-                workers[other].next = workers[w].next
+        release_places(state, rules, j, now)
     counts[0].finished += counts[0].over
     counts[0].over = 0
 

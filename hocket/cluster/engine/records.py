@@ -19,6 +19,8 @@ Records = npt.NDArray[Any]
 NONE = -1
 NEVER = np.iinfo(np.int64).max
 CLOSED = 2**60  # bytes that no GPU has: taken from one that is to get no job
+EXCLUDED = 2**61  # more than that, too: of a GPU that is not to be used by anybody
+NUM_TASKS = 2  # of a job's iteration
 # Stages of a job; one that is placed and neither ready to transfer nor transferring computes, or waits to.
 SUBMITTED, QUEUED, COMPUTING, READY, TRANSFERRING, FINISHED = range(6)
 # Phases of a worker, a job's part on one of its GPUs: 2k while it waits for the GPU to compute segment k,
@@ -90,6 +92,7 @@ JOB = np.dtype(
         ("network_wait", np.int64),  # of that, too
         ("gpu_wait", np.int64),
         ("iterations", np.int64),
+        ("kept", np.int64),  # those that were complete when it was placed
         (
             "reduce",
             np.int64,

@@ -19,6 +19,7 @@ from hocket.cluster.engine.records import (
     LINK,
     NEVER,
     NONE,
+    NUM_TASKS,
     PACE,
     PORT,
     WAITING,
@@ -36,7 +37,6 @@ from hocket.errors import HocketError
 
 # Sums of services stay below, and so do times: contention and chunks have their share in the estimate.
 _MOST_TICKS = 2.0**61
-_NUM_TASKS = 2
 
 
 class EngineState(NamedTuple):
@@ -215,7 +215,7 @@ def _job_rows(jobs: JobSet, types: Sequence[Collection[int]], paces: Records, ti
         row["gpus"], row["iterations"], row["remaining"] = job.gpus, job.iterations, job.iterations
         row["launch"] = round(job.startup_s / tick_s)
         row["priority"] = job.priority
-        row["num_segments"], row["num_batches"] = _NUM_TASKS, len(job.batches)
+        row["num_segments"], row["num_batches"] = NUM_TASKS, len(job.batches)
         row["size"], row["arrival"] = job.size_bytes, round(job.arrival_s / tick_s)
         row["types"] = sum(1 << kind for kind in types[i])
     # What a job could never be placed on has no times.

@@ -14,13 +14,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hocket.cluster.cluster import Cluster
-from hocket.cluster.engine.engine import list_changed_gpu, submit
+from hocket.cluster.engine.engine import submit
+from hocket.cluster.engine.interruptions import stop_job
 from hocket.cluster.engine.placing import finish_jobs, place_on
-from hocket.cluster.engine.records import FINISHED, NONE, QUEUED, READY, SUBMITTED, TRANSFERRING, WAITING
+from hocket.cluster.engine.records import FINISHED, NONE, QUEUED, SUBMITTED, TRANSFERRING
 from hocket.cluster.engine.scheduling import Scheduling
 from hocket.cluster.engine.state_parts import network_state
 from hocket.cluster.engine.transfer_progress import reset, update_progress
-from hocket.cluster.engine.transfers import account, leave, stop_transfer
+from hocket.cluster.engine.transfers import stop_transfer
 from hocket.cluster.jobs import Job
 from hocket.cluster.live.engine_decisions import Actions, decide
 from hocket.cluster.live.engine_rows import TICK_S, EngineRows, TimeParts
@@ -118,18 +119,7 @@ class Driver(EngineRows):
         if stage in (SUBMITTED, QUEUED):
             row["stage"] = FINISHED
             return TimeParts(0.0, 0.0, 0.0, 0.0)
-        if stage == TRANSFERRING:
-            leave(network_state(s), j, now)
-        elif stage == READY:
-            account(s.jobs, j, now)
-            self._give_up_claims(j)
-        row["claims"] = 0
-        for w in self.workers(progress):
-            worker = s.workers[w]
-            if s.gpus[worker["gpu"]]["running"] == w:
-                s.gpus[worker["gpu"]]["running"] = NONE
-                list_changed_gpu(s.gpus, s.touched_gpus, s.counts, worker["gpu"])
-            worker["phase"] = WAITING
+        stop_job(s, j, now)
         if progress in self.ending_jobs:
             self.ending_jobs.remove(progress)
         s.ended_jobs[0] = j
@@ -147,21 +137,6 @@ class Driver(EngineRows):
         left = [other for other in s.queue[: s.counts[0]["queued"]].tolist() if other != j]
         s.queue[: len(left)] = left
         s.counts[0]["queued"] = len(left)
-
-    def _give_up_claims(self, j: int) -> None:
-        """Free the links that job j claims, and have the jobs that wait for them looked at again."""
-        s = self.state
-        s.jobs[j]["claims"] = 0
-        first, number = int(s.jobs[j]["first_port"]), int(s.jobs[j]["num_hops"])
-        for link in s.ports["link"][first : first + number].tolist():
-            row = s.links[link]
-            if row["claimant"] == j:
-                row["claimant"] = NONE
-            row["freed"] = 1
-            if not row["changed"]:
-                row["changed"] = 1
-                s.changed_links[s.counts[0]["changed"]] = link
-                s.counts[0]["changed"] += 1
 
 
 def _tick(now_s: float) -> int:

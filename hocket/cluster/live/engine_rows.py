@@ -13,6 +13,7 @@ from hocket.cluster.engine.policies.named_policies import policy_of
 from hocket.cluster.engine.records import (
     BACKWARD,
     COMPUTING,
+    EXCLUDED,
     FORWARD,
     IN_BACKWARD,
     IN_FORWARD,
@@ -33,8 +34,6 @@ from hocket.errors import HocketError
 from hocket.text import counted, listed, scaled_text
 
 TICK_S = 1e-9
-EXCLUDED = 2**61
-"""Bytes that no job leaves free: nobody is placed on GPUs of which so many are withheld."""
 
 _STAGES = {
     SUBMITTED: "to arrive",

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from hocket.cluster.cluster import Cluster
+from hocket.cluster.engine.records import EXCLUDED
 from hocket.cluster.engine.scheduling import Scheduling
 from hocket.cluster.live.api.application import Backend, HttpService, api_application
 from hocket.cluster.live.api.page_door import PageDoor, page_door
@@ -31,7 +32,6 @@ from hocket.cluster.live.context import ManagerContext, RunningAttempt
 from hocket.cluster.live.database import Database, Record
 from hocket.cluster.live.devices import lacking_bytes, shared_out
 from hocket.cluster.live.driver import Driver
-from hocket.cluster.live.engine_rows import EXCLUDED
 from hocket.cluster.live.gatekeeper import Gatekeeper
 from hocket.cluster.live.manager_server import ManagerServer
 from hocket.cluster.live.nodes import Node, check_reachable

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from hocket.cluster.engine.records import COMPUTING, NEVER, READY, SUBMITTED, TRANSFERRING, Ints
+from hocket.cluster.engine.records import COMPUTING, EXCLUDED, NEVER, READY, SUBMITTED, TRANSFERRING, Ints
 from hocket.cluster.engine.users import quota_name
 from hocket.cluster.live.context import ManagerContext, RunningAttempt
 from hocket.cluster.live.database import Record
 from hocket.cluster.live.devices import shared_out
-from hocket.cluster.live.engine_rows import EXCLUDED, TICK_S, JobProgress
+from hocket.cluster.live.engine_rows import TICK_S, JobProgress
 from hocket.text import counted, duration_text, listed, scaled_text
 
 Bools = npt.NDArray[np.bool_]

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from hocket.cluster.cluster import Cluster
     from hocket.cluster.engine.scheduling import Scheduling
     from hocket.cluster.jobs import JobSet
+    from hocket.cluster.simulator.outages import OutageToll
     from hocket.cluster.simulator.simulate import ClusterRun
 
 Floats = npt.NDArray[np.float64]
@@ -34,7 +35,8 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
 
     ``queueing_s``: from arrival to placement; ``gpu_wait_s``: launched, or ready to compute and another job
     on its GPU; ``network_wait_s``: ready to transfer, not admitted. With batches that and ``transferring_s``
-    count while nothing else of the job goes on.
+    count while nothing else of the job goes on. Where servers went down: ``interruptions`` by that, and
+    ``lost_s``, on its GPUs for nothing.
     """
 
     id: str
@@ -50,6 +52,8 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
     transferring_s: float | None = None
     network_wait_s: float | None = None
     user: str = ""
+    interruptions: int | None = None
+    lost_s: float | None = None
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,6 +92,21 @@ class SimulatedCluster(msgspec.Struct, frozen=True, kw_only=True):
     quotas: tuple[tuple[str, int], ...] | None = None
     shares: tuple[tuple[str, int], ...] | None = None
     gpu_types: tuple[GpuType, ...] = ()
+
+
+class OutageRow(msgspec.Struct, frozen=True, kw_only=True):
+    """The outages of a run: as asked for, how often a server ``went_down``, and what that cost.
+
+    ``maintenance``: server, from and to; ``lost_gpu_hours``: that jobs had GPUs for nothing.
+    """
+
+    mtbf_s: float | None
+    repair_s: float | None
+    checkpoint_every_s: float | None
+    maintenance: tuple[tuple[int, float, float], ...]
+    went_down: int
+    interruptions: int
+    lost_gpu_hours: float
 
 
 class Percentiles(msgspec.Struct, frozen=True, kw_only=True):
@@ -129,6 +148,7 @@ class ClusterRow(Figures, frozen=True, kw_only=True):
     gpus_per_server: int | None = None
     setting: SimulatedCluster | None = None
     overlapping: int = 0
+    outages: OutageRow | None = None
     percentiles: Percentiles | None = None
     contention: Contention | None = None
 
@@ -179,6 +199,7 @@ def cluster_row(run: ClusterRun, jobs: JobSet, cluster: Cluster) -> ClusterRow:
     """The row of ``run``, of ``jobs`` on ``cluster``; contention where the run recorded it."""
     jct_s = run.finish_s - run.arrival_s
     parts: dict[str, Floats] = {f"{part}_s": getattr(run, f"{part}_s") for part in PARTS}
+    toll = run.toll
     rows = tuple(
         JobRow(
             id=job.id,
@@ -189,6 +210,8 @@ def cluster_row(run: ClusterRun, jobs: JobSet, cluster: Cluster) -> ClusterRow:
             jct_s=float(jct_s[i]),
             gpus=run.gpus[i],
             user=job.user,
+            interruptions=None if toll is None else int(toll.interruptions[i]),
+            lost_s=None if toll is None else float(toll.lost_s[i]),
             **{key: float(values[i]) for key, values in parts.items()},
         )
         for i, job in enumerate(jobs.jobs)
@@ -207,8 +230,22 @@ def cluster_row(run: ClusterRun, jobs: JobSet, cluster: Cluster) -> ClusterRow:
         gpus_per_server=cluster.gpus_per_server,
         setting=setting_of(cluster, run.scheduling),
         overlapping=sum(bool(job.batches) for job in jobs.jobs),
+        outages=None if toll is None else _outage_row(toll, jobs),
         events=run.events,
         wall_s=run.wall_s,
+    )
+
+
+def _outage_row(toll: OutageToll, jobs: JobSet) -> OutageRow:
+    outages, gpus = toll.outages, np.array([job.gpus for job in jobs.jobs])
+    return OutageRow(
+        mtbf_s=outages.mtbf_s,
+        repair_s=None if outages.mtbf_s is None else outages.repair_s,
+        checkpoint_every_s=outages.checkpoint_every_s,
+        maintenance=tuple((each.server, each.from_s, each.to_s) for each in outages.maintenance),
+        went_down=toll.went_down,
+        interruptions=int(toll.interruptions.sum()),
+        lost_gpu_hours=float((toll.lost_s * gpus).sum()) / 3600,
     )
 
 
@@ -254,6 +291,9 @@ def check_cluster_row(row: ClusterRow, source: str, field: str = "") -> None:
     for key, value in _numbers(row.setting) if row.setting is not None else ():
         if value < 0:
             raise FormatError(source, f"{prefix}setting.{key}", f"{value} is negative; it must be 0 or more")
+    for key, value in _numbers(row.outages) if row.outages is not None else ():
+        if value < 0:
+            raise FormatError(source, f"{prefix}outages.{key}", f"{value} is negative; it must be 0 or more")
     for i, job in enumerate(row.jobs):
         for key, value in _numbers(job):
             if value < 0:

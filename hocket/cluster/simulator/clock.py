@@ -2,7 +2,7 @@
 
 The next event is the least of a tree over lanes: one a GPU for tasks that compute, one a job for its
 launch, its transfer, or the stretch of iterations that it passes as one event, or jumps over. Tasks of one
-job that start together end together, and are one event too.
+job that start together end together, and are one event too. Arrivals and outages come beside that, in order.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from hocket.cluster.simulator.fast_forward.uninterrupted import (
     may_pass,
     resume_interrupted,
 )
+from hocket.cluster.simulator.outage_clock import OutageClock, no_outages, pass_outages
 from hocket.cluster.simulator.simulation_log import unwritten, write_group, write_level, write_transfer
 from hocket.kernel import lean_kernel, look_for_stop
 from hocket.sim.loop.lanes import first_lane, set_time
@@ -43,6 +44,7 @@ HANDS = np.dtype(
             "now",
             "turn",  # the instants that there have been at this time
             "jobs_arrived",
+            "outage",  # the next of the clock's events of outages
             "placements",
             "instants",
             "passing",
@@ -67,6 +69,7 @@ class VirtualClock(NamedTuple):
     passing: Ints  # (J,) jobs that pass a stretch
     forward_until: Ints  # (J,) of joined tasks, when the forward one ends; past for jobs without
     hands: Records  # (1,) HANDS
+    outages: OutageClock
 
 
 def make_clock(state: EngineState) -> VirtualClock:
@@ -94,6 +97,7 @@ def make_clock(state: EngineState) -> VirtualClock:
         passing=room(num_jobs),
         forward_until=np.full(num_jobs, NONE, np.int64),
         hands=np.zeros(1, HANDS),
+        outages=no_outages(len(state.sites.server_load), num_jobs),
     )
 
 
@@ -101,7 +105,8 @@ def make_clock(state: EngineState) -> VirtualClock:
 def run(state, rules, clock, log, most_instants):
     """Let time pass until every job is over, or for so many instants; whether every job is over.
 
-    Also comes back when ``log.levels`` is full; it is called again with room.
+    Also comes back when ``log.levels`` is full, or ``clock.outages`` are passed; it is called again with
+    room, or with more of them.
     """
     compute, network = _compute_state(state), _network_state(state)
     lists, shares = _transfer_lists(state), _flow_shares(state)
@@ -109,7 +114,7 @@ def run(state, rules, clock, log, most_instants):
     ports, links, touched_gpus, counts = state.ports, state.links, state.touched_gpus, state.counts
     moved_jobs, placed_jobs, queue = state.moved_jobs, state.placed_jobs, state.queue
     tree, arrivals, hands, groups = clock.tree, clock.arrivals, clock.hands, clock.groups
-    stretches, jumps, passing = clock.stretches, clock.jumps, clock.passing
+    stretches, jumps, passing, outages = clock.stretches, clock.jumps, clock.passing, clock.outages.events
     num_jobs, num_gpus = len(jobs), len(gpus)
 
     for _ in range(most_instants):
@@ -117,8 +122,13 @@ def run(state, rules, clock, log, most_instants):
         now = tree[1]
         if arrived < num_jobs:
             now = min(now, jobs[arrivals[arrived]].arrival)
+        if now == NEVER and counts[0].queued == 0:
+            return True
+        now = min(now, outages[hands[0].outage, 0])
         if now == NEVER:
             return True
+        if hands[0].outage == len(outages) - 1 and outages[hands[0].outage, 0] == now:
+            return False
         if log.enabled and hands[0].levels == len(log.levels):
             return False
         hands[0].turn = hands[0].turn + 1 if now == hands[0].now else 1
@@ -165,6 +175,9 @@ def run(state, rules, clock, log, most_instants):
         memory_freed = counts[0].over > 0
         if memory_freed:
             finish_jobs(state, rules, now)
+        if outages[hands[0].outage, 0] == now:
+            pass_outages(state, rules, clock, log, now)
+            memory_freed = True
 
         # Jobs arrive, and are placed.
         while arrived < num_jobs and jobs[arrivals[arrived]].arrival == now:
@@ -214,7 +227,8 @@ def run(state, rules, clock, log, most_instants):
         if counts[0].touched > 0:
             start_tasks(jobs, workers, gpus, touched_gpus, state.started_workers, counts)
             num_groups = form_groups(compute, state.started_workers, groups, instant)
-        limits = JumpLimits(hands[0].placements, next_arrival)
+        next_come = min(next_arrival, outages[hands[0].outage, 0])
+        limits = JumpLimits(hands[0].placements, next_come)
         for i in range(num_groups):
             g = groups.firsts[i]
             w = gpus[g].running

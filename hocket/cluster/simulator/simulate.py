@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,8 @@ from hocket.cluster.engine.state import EngineState, make_state
 from hocket.cluster.jobs import JobSet
 from hocket.cluster.simulator import clock as clocks
 from hocket.cluster.simulator.cluster_timeline import timeline_of
+from hocket.cluster.simulator.outage_feed import OutageFeed, computing_ticks, queueing_ticks, toll_of
+from hocket.cluster.simulator.outages import Outages, OutageToll
 from hocket.cluster.simulator.simulation_log import SimulationLog
 from hocket.graph import Timeline
 
@@ -42,19 +45,21 @@ class ClusterRun:
 
     Attributes
     ----------
-    arrival_s, start_s, finish_s : (J,) when it was submitted, got its GPUs, and was over.
-    gpus : of each job (server, GPU of that server) of all its GPUs.
+    arrival_s, start_s, finish_s : (J,) when it was submitted, got its GPUs at first, and was over.
+    gpus : of each job (server, GPU of that server) of all its GPUs, in the end.
     queueing_s, gpu_wait_s, computing_s, network_wait_s, transferring_s : (J,) what its time went into, and
         add up to it: until it had GPUs; its ``startup_s``, and what its iterations' computing took longer
         because others used its GPUs; computing; ready to transfer and not admitted; transferring. Where
         transfers overlap the job's own computing the last two are the time in which nothing else went on.
-    busy_gpu_s : seconds that all GPUs computed, added up.
+        Where servers went down, the toll's ``lost_s`` is the rest.
+    busy_gpu_s : seconds that all GPUs computed what was kept, added up.
     makespan_s : from the first arrival to the last end.
     gpu_utilization : busy time over that of all GPUs from the first arrival to the last end.
     events, wall_s : what the simulation looked at, and took, compiling left out.
     levels : (n, 2) if recorded: from when on the busiest server has carried how many transfers.
     timeline : if recorded.
     scheduling : what decided.
+    toll : of outages, if there were to be any.
     """
 
     scheduling: Scheduling
@@ -72,6 +77,7 @@ class ClusterRun:
     gpu_utilization: float
     events: int
     wall_s: float
+    toll: OutageToll | None = None
     levels: Floats | None = None
     timeline: Timeline | None = None
 
@@ -81,22 +87,33 @@ def simulate(
     cluster: Cluster,
     scheduling: Scheduling,
     record: TimelineWindow | None = None,
+    outages: Outages | None = None,
 ) -> ClusterRun:
     """Run ``jobs`` on ``cluster``; record: also write down ``levels``, and this part as ``timeline``.
+
+    outages : when servers are down; never without it.
 
     Raises
     ------
     UnknownNameError, HocketError
-        As :func:`hocket.cluster.engine.state.make_state` raises them.
+        As :func:`hocket.cluster.engine.state.make_state` raises them, and :meth:`Outages.check`; where jobs
+        are not over because of outages.
     """
     began = time.perf_counter()
     state, rules, tick_s = make_state(jobs, cluster, scheduling)
+    if outages is not None:
+        outages.check(cluster.num_servers)
+        state, rules, tick_s = make_state(jobs, cluster, scheduling, _coarser(tick_s, outages))
     clock = clocks.make_clock(state)
     log = _make_log(record, tick_s, len(state.jobs))
     prepared = time.perf_counter()
     clocks.run(state, rules, clock, log, 0)  # what has to be compiled or loaded is, before the clock goes on
     began += time.perf_counter() - prepared
-    levels = _run(state, rules, clock, log)
+    feed = None
+    if outages is not None:
+        feed = OutageFeed(outages, jobs, state, tick_s)
+        feed.begin(clock.outages)
+    levels = _run(state, rules, clock, log, feed)
     spans = log.spans[: clock.hands[0]["spans"]]
     return _outcome(
         state,
@@ -105,6 +122,8 @@ def simulate(
         tick_s,
         scheduling=scheduling,
         events=int(clock.hands[0]["events"]),
+        attempts=clock.outages.attempts,
+        toll=None if outages is None else toll_of(state, clock.outages, tick_s, outages),
         levels=levels * (tick_s, 1.0) if log.enabled else None,
         timeline=timeline_of(jobs, cluster, spans, tick_s) if log.enabled else None,
         began=began,
@@ -121,23 +140,55 @@ def _make_log(record: TimelineWindow | None, tick_s: float, num_jobs: int) -> Si
     )
 
 
-def _run(state: EngineState, rules: Rules, clock: clocks.VirtualClock, log: SimulationLog) -> Ints:
+def _coarser(tick_s: float, outages: Outages) -> float:
+    """A tick that leaves room for time in which nothing comes of a job, and for all maintenance."""
+    last_s = max((window.to_s for window in outages.maintenance), default=0.0)
+    digits = -round(math.log10(tick_s)) - 1
+    while last_s * 10.0**digits > _NO_TICK / 4:
+        digits -= 1
+    return 10.0**-digits
+
+
+def _run(
+    state: EngineState,
+    rules: Rules,
+    clock: clocks.VirtualClock,
+    log: SimulationLog,
+    feed: OutageFeed | None,
+) -> Ints:
     """Let the kernel run until every job is over; the levels it wrote down."""
     written = []
     over = False
     while not over:
+        events = clock.outages.events
+        if feed is not None and clock.hands[0]["outage"] == len(events) - 1:
+            clock = clock._replace(outages=clock.outages._replace(events=feed.more()))
+            clock.hands[0]["outage"] = 0
+            feed.check_progress(clock.outages)
         over = clocks.run(state, rules, clock, log, _INSTANTS_A_CALL)
         written.append(log.levels[: clock.hands[0]["levels"]].copy())
         clock.hands[0]["levels"] = 0
+    if feed is not None:
+        feed.check_over()
     assert state.counts[0]["finished"] == len(state.jobs), "what fits an empty cluster is placed"
     return np.concatenate(written)
 
 
 def _outcome(
-    state: EngineState, arrival_s: Floats, cluster: Cluster, tick_s: float, *, began: float, **described: Any
+    state: EngineState,
+    arrival_s: Floats,
+    cluster: Cluster,
+    tick_s: float,
+    *,
+    began: float,
+    attempts: Records,
+    **described: Any,
 ) -> ClusterRun:
     rows: Records = state.jobs
-    computing = rows["iterations"] * (rows["forward"] + rows["backward"])
+    interrupted = attempts["interruptions"] > 0
+    first_start = np.where(interrupted, attempts["first_start"], rows["start"])
+    computing: Records = computing_ticks(state, attempts)
+    queueing: Records = queueing_ticks(state, attempts)
     busy_s = float((computing * rows["gpus"]).sum()) * tick_s
     makespan_s = float(rows["finish"].max() - rows["arrival"].min()) * tick_s
     gpu = state.workers["gpu"]
@@ -148,10 +199,10 @@ def _outcome(
     return ClusterRun(
         arrival_s=arrival_s,
         # A job that starts at once starts when it arrives; its tick may be just before that.
-        start_s=np.where(rows["start"] == rows["arrival"], arrival_s, rows["start"] * tick_s),
+        start_s=np.where(first_start == rows["arrival"], arrival_s, first_start * tick_s),
         finish_s=rows["finish"] * tick_s,
         gpus=tuple(places),
-        queueing_s=(rows["start"] - rows["arrival"]) * tick_s,
+        queueing_s=queueing * tick_s,
         computing_s=computing * tick_s,
         transferring_s=rows["transferring"] * tick_s,
         network_wait_s=rows["network_wait"] * tick_s,

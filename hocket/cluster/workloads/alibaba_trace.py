@@ -3,19 +3,20 @@
 Columns, with or without a header: ``job_name``; ``task_name``, such as worker or ps; ``inst_num``, the
 task's instances; ``status`` (Running, Terminated, Failed, Waiting); ``start_time`` and ``end_time``, seconds
 (missing or 0: not known); ``plan_cpu``; ``plan_mem``; ``plan_gpu``, percent of a GPU for each instance
-(missing: none); ``gpu_type``. Read are all but ``task_name``, ``plan_cpu``, ``plan_mem``, ``gpu_type``.
+(missing: none); ``gpu_type``. Read are all but ``task_name``, ``plan_cpu``, ``plan_mem``.
 
 Assumed: a job is its tasks with GPUs that have a beginning and an end; the others are left out. It arrives
 when the first of them was launched (the submission is in another table), and runs until the last has ended.
 Each instance takes its GPUs rounded up; one that asked for less than a whole GPU has as much of a GPU's
 memory (16 GB) as its part, so that others may share the GPU, and one that asked for a whole GPU has all. What
-was trained is not known: times and size are those of a model of the contention paper's Table III, drawn.
+was trained is not known: times and size are those of a model of the contention paper's Table III, drawn. A
+job whose tasks say one type of GPU runs on that alone.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -27,8 +28,10 @@ from hocket.cluster.workloads.trace_rows import (
     draw_models,
     job_of_duration,
     job_set,
+    on_type,
     read_rows,
     skipped_note,
+    typed_note,
 )
 
 _COLUMNS = (
@@ -48,6 +51,7 @@ class _Tasks:
     start_s: float = math.inf
     end_s: float = 0.0
     share: float = 0.0
+    types: set[str] = field(default_factory=set)
 
 
 def import_alibaba(request: TraceRequest) -> ImportedJobs:
@@ -71,12 +75,17 @@ def import_alibaba(request: TraceRequest) -> ImportedJobs:
         tasks = found.setdefault(name, _Tasks())
         tasks.gpus += row.whole("inst_num", 1) * math.ceil(percent / 100)
         tasks.start_s, tasks.end_s = min(tasks.start_s, start_s), max(tasks.end_s, end_s)
+        if row.cells.get("gpu_type"):
+            tasks.types.add(row.cells["gpu_type"])
         tasks.share = max(tasks.share, min(1.0, percent / 100))
     models = draw_models(len(found), request.seed)
     jobs = [
-        msgspec.structs.replace(
-            job_of_duration(name, tasks.gpus, tasks.start_s, tasks.end_s - tasks.start_s, model),
-            memory_bytes=tasks.share * _GPU_BYTES,
+        on_type(
+            msgspec.structs.replace(
+                job_of_duration(name, tasks.gpus, tasks.start_s, tasks.end_s - tasks.start_s, model),
+                memory_bytes=tasks.share * _GPU_BYTES,
+            ),
+            tasks.types,
         )
         for (name, tasks), model in zip(found.items(), models, strict=True)
     ]
@@ -85,6 +94,7 @@ def import_alibaba(request: TraceRequest) -> ImportedJobs:
         DURATION_NOTE + ", from the launch of the first task with GPUs to the end of the last",
         "jobs arrive with the launch of their first task: when they were submitted is in another table",
         "an instance with a part of a GPU takes that part of a GPU's 16 GB; one with a whole GPU all of it",
+        *typed_note(jobs),
         *skipped_note(len(names) - len(jobs), "no task with a GPU that has begun and is over"),
     )
     return ImportedJobs(job_set(jobs, request), notes)

@@ -14,7 +14,7 @@ Assumed: jobs that have ended count whatever their state, because they held thei
 that never began or that are not over are left out. Records of one id are runs of one job, which was requeued:
 it arrives with the first submission, takes the time of all and the GPUs of the largest. A heterogeneous job
 wants the GPUs of all its parts. A part of a GPU (MIG) is one. What was trained is not known: a model of the
-contention paper's Table III is drawn.
+contention paper's Table III is drawn. A job that says a type of GPU, ``gres/gpu:a100``, runs on that alone.
 """
 
 from __future__ import annotations
@@ -32,8 +32,10 @@ from hocket.cluster.workloads.trace_rows import (
     draw_models,
     job_of_duration,
     job_set,
+    on_type,
     read_rows,
     skipped_note,
+    typed_note,
 )
 
 _NEEDED = ("JobID", "State", "Submit")
@@ -61,6 +63,7 @@ class _Found:
 
     submit_s: float
     parts: dict[str, _Part] = field(default_factory=dict)
+    types: set[str] = field(default_factory=set)
 
 
 def import_slurm(request: TraceRequest) -> ImportedJobs:
@@ -86,17 +89,20 @@ def import_slurm(request: TraceRequest) -> ImportedJobs:
             left_out[name.partition("+")[0]] = reason
     models = draw_models(len(found), request.seed)
     jobs = [
-        job_of_duration(
-            name,
-            sum(part.gpus for part in job.parts.values()),
-            job.submit_s,
-            max(part.duration_s for part in job.parts.values()),
-            model,
+        on_type(
+            job_of_duration(
+                name,
+                sum(part.gpus for part in job.parts.values()),
+                job.submit_s,
+                max(part.duration_s for part in job.parts.values()),
+                model,
+            ),
+            job.types,
         )
         for (name, job), model in zip(found.items(), models, strict=True)
     ]
     reasons = Counter(reason for name, reason in left_out.items() if name not in found)
-    return ImportedJobs(job_set(jobs, request), _notes(found, reasons, columns))
+    return ImportedJobs(job_set(jobs, request), (*_notes(found, reasons, columns), *typed_note(jobs)))
 
 
 def _notes(found: dict[str, _Found], reasons: Counter[str], columns: set[str]) -> tuple[str, ...]:
@@ -136,27 +142,28 @@ def _take(row: TraceRow, name: str, found: dict[str, _Found]) -> str:
     duration_s = _duration_s(row)
     if not duration_s:
         return _NEVER_BEGAN
-    gpus = _gpus(row.cells.get("AllocTRES") or row.cells.get("ReqTRES", ""))
+    gpus, types = _gpus(row.cells.get("AllocTRES") or row.cells.get("ReqTRES", ""))
     if not gpus:
         return _NO_GPU
     submit_s = row.moment("Submit")
     job = found.setdefault(matched["job"], _Found(submit_s))
     job.submit_s = min(job.submit_s, submit_s)
+    job.types |= types
     part = job.parts.setdefault(matched["part"] or "", _Part())
     part.gpus, part.duration_s, part.runs = max(part.gpus, gpus), part.duration_s + duration_s, part.runs + 1
     return ""
 
 
-def _gpus(resources: str) -> int:
-    """The GPUs among trackable resources: their sum where it is given, or that of the types."""
-    total, of_types = 0, 0
+def _gpus(resources: str) -> tuple[int, set[str]]:
+    """The GPUs among trackable resources, their sum where it is given, or that of the types; and these."""
+    total, of_types = 0, Counter[str]()
     for resource in resources.split(","):
         if (matched := _GPU.fullmatch(resource.strip())) is not None:
             if matched["type"]:
-                of_types += int(matched["count"])
+                of_types[matched["type"][1:]] += int(matched["count"])
             else:
                 total = int(matched["count"])
-    return total or of_types
+    return total or of_types.total(), set(+of_types)
 
 
 def _duration_s(row: TraceRow) -> float:

@@ -7,7 +7,7 @@ import csv
 import io
 import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Literal, NamedTuple, NoReturn
@@ -15,6 +15,7 @@ from typing import Literal, NamedTuple, NoReturn
 import msgspec
 import numpy as np
 
+from hocket.cluster.gpu_type import is_type_name
 from hocket.cluster.jobs import Job, JobSet
 from hocket.cluster.workloads.trained_models import TABLE_III, ModelProfile
 from hocket.document import read_bytes
@@ -171,6 +172,25 @@ def job_of_duration(name: str, gpus: int, arrival_s: float, duration_s: float, m
         size_bytes=model.size_bytes,
         memory_bytes=model.memory_bytes,
     )
+
+
+def on_type(job: Job, types: Collection[str]) -> Job:
+    """``job`` on the type of GPU that it had, at the speed it had there; on any type if it had several."""
+    names = [name.lower() for name in types]
+    if len(names) != 1 or not is_type_name(names[0]):
+        return job
+    return msgspec.structs.replace(job, speeds={names[0]: 1.0})
+
+
+def typed_note(jobs: Iterable[Job]) -> list[str]:
+    """A note on jobs that run on one type of GPU alone; none where no job does."""
+    names = sorted({name for job in jobs for name in job.speeds})
+    if not names:
+        return []
+    return [
+        "jobs run on the type of GPU that they had, at speed 1, where a cluster has types: "
+        + ", ".join(names)
+    ]
 
 
 def job_set(jobs: Iterable[Job], request: TraceRequest) -> JobSet:

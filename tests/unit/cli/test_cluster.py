@@ -69,6 +69,47 @@ def test_simulate_prints_one_document_with_the_documented_keys(jobs: str) -> Non
     assert pair["start_s"] == 6.0
 
 
+def test_servers_that_are_down_are_in_the_row(jobs: str) -> None:
+    maintenance = "0:10s-1m,1:0-20s"
+    ran = simulate(jobs, "--maintenance", maintenance, "--checkpoint-every", "6s", "--json")
+    row = json.loads(ran.out)
+    outages, windows = row["outages"], [[0, 10.0, 60.0], [1, 0.0, 20.0]]
+    assert (outages["maintenance"], outages["checkpoint_every_s"]) == (windows, 6.0)
+    assert (outages["mtbf_s"], outages["went_down"]) == (None, 2)
+    assert outages["interruptions"] == sum(each["interruptions"] for each in row["jobs"]) > 0
+    gpus = {"alone": 1, "wide": 4, "pair": 2}
+    lost = sum(each["lost_s"] * gpus[each["id"]] for each in row["jobs"])
+    assert outages["lost_gpu_hours"] == pytest.approx(lost / 3600)
+    for each in row["jobs"]:
+        parts = ("queueing", "computing", "gpu_wait", "transferring", "network_wait", "lost")
+        assert sum(each[f"{part}_s"] for part in parts) == pytest.approx(each["jct_s"])
+    Path("windows").write_text("# server, from and to\n0:10s-1m\n\n1:0-20s  # the other\n")
+    again = json.loads(simulate(jobs, "--maintenance", "windows", "--checkpoint-every", "6s", "--json").out)
+    assert again["jobs"] == row["jobs"]
+    row = json.loads(simulate(jobs, "--mtbf", "1h", "--json").out)
+    assert (row["assumed"]["repair"], row["assumed"]["checkpoint_every"]) == ("4h", "30min")
+    shown = simulate(jobs, "--mtbf", "1h").out
+    assert "checkpoints after 30min of computing, at no cost (default)" in shown
+    assert "Lost" in shown
+    assert json.loads(simulate(jobs, "--json").out)["outages"] is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--repair", "4h"), "--repair 4h is of servers that fail; give --mtbf, too"),
+        (("--checkpoint-every", "4h"), "--checkpoint-every 4h counts where servers go down"),
+        (("--mtbf", "30"), "--mtbf '30' is not a time with one of the units"),
+        (("--maintenance", "absent.txt"), "'absent.txt' is neither a server with its time, as 3:10h-14h"),
+        (("--maintenance", "0:1h-2"), "to '2' is not a time with one of the units"),
+        (("--maintenance", "2:1h-2h"), "maintenance of server 2: the cluster has 2 servers, 0 to 1"),
+        (("--maintenance", "0:2h-1h"), "maintenance from 7200 s to 3600 s"),
+    ],
+)
+def test_outages_that_make_no_sense_are_refused(jobs: str, arguments: tuple[str, ...], message: str) -> None:
+    assert message in refused(simulate(jobs, *arguments))
+
+
 def test_starvation_and_exclusive_gpus_are_in_the_setting(jobs: str) -> None:
     row = json.loads(simulate(jobs, "--starvation", "10m", "--exclusive", "--json").out)
     assert (row["setting"]["starvation_s"], row["setting"]["jobs_per_gpu"]) == (600.0, 1)

@@ -202,6 +202,7 @@ def test_alibaba_adds_up_the_tasks_of_a_job(trace: Path, header: bool) -> None:
     found = import_trace("alibaba", trace)
     first, second = found.jobs.jobs
     assert (first.id, first.gpus, first.arrival_s, first.memory_bytes) == ("j2", 1, 0.0, 4e9)
+    assert (first.speeds, second.speeds) == ({"misc": 1.0}, {"t4": 1.0})
     # Three instances with half a GPU and one with two.
     assert (second.id, second.gpus, second.arrival_s, second.memory_bytes) == ("j1", 5, 505.0, 16e9)
     assert first.iterations == round(200 / PARTS[first.model])
@@ -213,7 +214,7 @@ def test_alibaba_needs_the_columns_that_it_reads(trace: Path) -> None:
     named = "job_name,inst_num,status,start_time,end_time,plan_gpu"
     trace.write_text(f"{named}\nj1,2.0,Terminated,10,30,50.0\n")
     (job,) = import_trace("alibaba", trace).jobs.jobs
-    assert (job.id, job.gpus, job.memory_bytes) == ("j1", 2, 8e9)
+    assert (job.id, job.gpus, job.memory_bytes, job.speeds) == ("j1", 2, 8e9, {})
     trace.write_text("job_name,inst_num,status,start_time,end_time\nj1,2.0,Terminated,10,30\n")
     with pytest.raises(FormatError, match="has no column 'plan_gpu'; needed are job_name, inst_num"):
         import_trace("alibaba", trace)
@@ -245,6 +246,7 @@ def test_slurm_counts_jobs_and_says_what_it_left_out(trace: Path) -> None:
         ("15", 5, 7200.0),
         ("16", 1, 3 * 3600.0),
     ]
+    assert [job.speeds for job in found.jobs.jobs] == [{"v100": 1.0}, {"a100": 1.0}, {"a100": 1.0}, {}]
     for job, seconds in zip(found.jobs.jobs, (60, 600, 50, 700), strict=True):
         assert job.iterations == round(seconds / PARTS[job.model])
     said = "\n".join(found.notes)
@@ -256,6 +258,7 @@ def test_slurm_counts_jobs_and_says_what_it_left_out(trace: Path) -> None:
         "2 jobs left out: never began",
         "1 job left out: not over",
         "--exclusive",
+        "jobs run on the type of GPU that they had, at speed 1, where a cluster has types: a100, v100",
     ):
         assert line in said
 

@@ -4,7 +4,7 @@ The course of such an iteration depends on what the one before has left to send.
 has its GPUs and its links for itself settles, after a few iterations, into one that repeats itself: what it
 has left to send when it begins to compute is what it had one iteration before, to the byte and the tick. From
 then on each takes as long as that one, until a job is placed beside it. None is while none queues or arrives,
-so it jumps to the last time before the next arrival at which an iteration begins, or to its last.
+so it jumps to the last time before the next arrival, or outage, at which an iteration begins, or to its last.
 
 Everything that its future depends on is compared: nothing about the cluster or the policy is assumed.
 """
@@ -47,7 +47,7 @@ class JumpLimits(NamedTuple):
     """The cluster beside a job that may jump: what keeps it from doing so, or ends its jump."""
 
     placements: int  # how many there have been
-    next_arrival: int  # NEVER without one
+    next_come: int  # when a job arrives, or a server goes down or comes back; NEVER without that
 
 
 @lean_kernel
@@ -82,7 +82,7 @@ def jump(compute, network, jumps, limits, j, leader, now):
 
     leader: the GPU in whose lane its group is.
     """
-    jobs, until = compute.jobs, limits.next_arrival
+    jobs, until = compute.jobs, limits.next_come
     # A job that has waited for a GPU since its iteration began is not alone on it.
     if (
         compute.counts[0].queued > 0

@@ -24,6 +24,8 @@ STRETCH = np.dtype(
     [
         ("passing", np.int64),
         ("since", np.int64),  # the iteration under way when it was last looked at
+        ("begun", np.int64),  # its first iteration
+        ("waited", np.int64),  # for the GPUs, before that, within the iteration
         ("period", np.int64),
         ("place", np.int64),  # in ``passing``
     ],
@@ -70,7 +72,8 @@ def begin_stretch(jobs, rules, stretches, passing, hands, j, now):
     period = jobs[j].forward + jobs[j].backward
     if jobs[j].num_servers > 0:
         period += alone_ticks(jobs, rules, j)
-    jobs[j].gpu_wait += now - jobs[j].iteration_start
+    stretches[j].begun, stretches[j].waited = now, now - jobs[j].iteration_start
+    jobs[j].gpu_wait += stretches[j].waited
     stretches[j].passing = 1
     stretches[j].since, stretches[j].period = now, period
     stretches[j].place = hands[0].passing
@@ -134,6 +137,10 @@ def resume(compute, network, rules, clock, j, now):
     set_time(clock.tree, len(gpus) + j, NEVER)
     begun = clock.stretches[j].since
     jobs[j].iteration_start, jobs[j].workers_pending = begun, jobs[j].gpus
+    if begun == clock.stretches[j].begun:
+        # What it waited before this iteration counts when that is complete, which it need not come to.
+        jobs[j].iteration_start -= clock.stretches[j].waited
+        jobs[j].gpu_wait -= clock.stretches[j].waited
     offset, computing = now - begun, jobs[j].forward + jobs[j].backward
     # A task that ends now ends at the first instant of this time, and the next begins there: at a later one,
     # which a job's transfer without any length makes, the GPUs are taken.
