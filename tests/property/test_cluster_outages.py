@@ -26,6 +26,7 @@ from tests.property.test_cluster import (
     drawn_scheduling,
     job_set,
     with_types,
+    with_users,
 )
 from tests.strategies import examples
 
@@ -50,7 +51,7 @@ def drawn(
     rng = random.Random(seed)
     cluster = cluster_of(rng, ties=ties)
     jobs, cluster = with_types(rng, job_set(rng, cluster.num_gpus, ties=ties), cluster, ties=ties)
-    scheduling = drawn_scheduling(rng, placement, policy, seed)
+    jobs, scheduling = with_users(seed, jobs, drawn_scheduling(rng, placement, policy, seed))
     return jobs, cluster, scheduling, drawn_outages(rng, cluster.num_servers, ties=ties)
 
 

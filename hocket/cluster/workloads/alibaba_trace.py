@@ -28,9 +28,9 @@ from hocket.cluster.workloads.trace_rows import (
     draw_models,
     job_of_duration,
     job_set,
-    on_type,
     read_rows,
     skipped_note,
+    speeds_on,
     typed_note,
 )
 
@@ -80,12 +80,10 @@ def import_alibaba(request: TraceRequest) -> ImportedJobs:
         tasks.share = max(tasks.share, min(1.0, percent / 100))
     models = draw_models(len(found), request.seed)
     jobs = [
-        on_type(
-            msgspec.structs.replace(
-                job_of_duration(name, tasks.gpus, tasks.start_s, tasks.end_s - tasks.start_s, model),
-                memory_bytes=tasks.share * _GPU_BYTES,
-            ),
-            tasks.types,
+        msgspec.structs.replace(
+            job_of_duration(name, tasks.gpus, tasks.start_s, tasks.end_s - tasks.start_s, model),
+            memory_bytes=tasks.share * _GPU_BYTES,
+            speeds=speeds_on(tasks.types),
         )
         for (name, tasks), model in zip(found.items(), models, strict=True)
     ]

@@ -3,7 +3,7 @@
 Columns: ``job_id``; ``user``; ``vc``; ``gpu_num``; ``cpu_num``; ``node_num``; ``state`` (COMPLETED,
 CANCELLED, FAILED, TIMEOUT, NODE_FAIL); ``submit_time``, ``start_time``, ``end_time``, local, as 2020-06-09
 18:41:01; ``duration``, seconds from start to end; ``queue``, seconds from submission to start. Read are the
-id, the GPUs, the submission and the duration.
+id, the user if there is one, the GPUs, the submission and the duration.
 
 Assumed: jobs of every state count, since they held their GPUs; those without a GPU, that ended at once or
 that are not over (an empty duration, or None) are left out. The models are not known: a model of the
@@ -11,6 +11,8 @@ contention paper's Table III is drawn.
 """
 
 from __future__ import annotations
+
+import msgspec
 
 from hocket.cluster.workloads.trace_rows import (
     DRAWN_NOTE,
@@ -22,6 +24,7 @@ from hocket.cluster.workloads.trace_rows import (
     job_set,
     read_rows,
     skipped_note,
+    user_named,
 )
 
 _COLUMNS = ("job_id", "gpu_num", "submit_time", "duration")
@@ -40,9 +43,8 @@ def import_helios(request: TraceRequest) -> ImportedJobs:
     for row, model in zip(rows, draw_models(len(rows), request.seed), strict=True):
         gpus, duration_s = row.whole("gpu_num"), row.number_or_zero("duration")
         if gpus and duration_s > 0:
-            jobs.append(
-                job_of_duration(row.cells["job_id"], gpus, row.moment("submit_time"), duration_s, model)
-            )
+            job = job_of_duration(row.cells["job_id"], gpus, row.moment("submit_time"), duration_s, model)
+            jobs.append(msgspec.structs.replace(job, user=user_named(row.cells.get("user"))))
     notes = (
         DRAWN_NOTE,
         DURATION_NOTE,

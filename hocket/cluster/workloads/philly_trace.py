@@ -1,8 +1,8 @@
 """Microsoft's Philly trace (``cluster_job_log``, JSON; Jeon et al., USENIX ATC 2019).
 
 A list of jobs: ``jobid``; ``submitted_time``; ``attempts``, each with ``start_time`` and ``end_time`` and
-``detail``, the servers (``ip``) with the GPUs (``gpus``) that it had; ``status`` (Pass, Killed, Failed),
-``vc`` and ``user``, which are not read. Times are local, as 2017-10-07 01:11:39, and may be missing (null,
+``detail``, the servers (``ip``) with the GPUs (``gpus``) that it had; ``user``; ``status`` (Pass, Killed,
+Failed) and ``vc``, which are not read. Times are local, as 2017-10-07 01:11:39, and may be missing (null,
 "" or "None").
 
 Assumed: a job wants as many GPUs as its largest attempt had, and for as long as all attempts together that
@@ -25,6 +25,7 @@ from hocket.cluster.workloads.trace_rows import (
     job_set,
     moment,
     skipped_note,
+    user_named,
 )
 from hocket.document import convert_document, read_document
 from hocket.errors import FormatError
@@ -42,6 +43,7 @@ class _Attempt(msgspec.Struct):
 
 class _PhillyJob(msgspec.Struct):
     jobid: str
+    user: str | None = None
     submitted_time: str | None = None
     attempts: list[_Attempt] = []
 
@@ -70,7 +72,8 @@ def import_philly(request: TraceRequest) -> ImportedJobs:
         gpus = max((count for _, count in spans), default=0)
         if submitted_s is not None and gpus:
             duration_s = sum(duration for duration, _ in spans)
-            jobs.append(job_of_duration(record.jobid, gpus, submitted_s, duration_s, model))
+            job = job_of_duration(record.jobid, gpus, submitted_s, duration_s, model)
+            jobs.append(msgspec.structs.replace(job, user=user_named(record.user)))
     notes = (
         DRAWN_NOTE,
         DURATION_NOTE + "; all attempts together, with the GPUs of the largest",

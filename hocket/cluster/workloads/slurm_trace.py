@@ -3,9 +3,9 @@
 Columns, by name, in any order, with ``|`` between them: ``JobID``; ``State``; ``Submit``; ``AllocTRES`` or
 ``ReqTRES``, such as ``billing=8,cpu=8,gres/gpu:a100=2,gres/gpu=2,node=1``; and ``ElapsedRaw`` (seconds),
 ``Elapsed`` (``1-02:03:04``) or ``Start`` and ``End``. Times are local, as 2026-01-31T18:41:01, or Unknown,
-None or empty. Others are not read. They come, for example, from
+None or empty. ``User`` is read where it is there, others are not. They come, for example, from
 
-    sacct -a -D --parsable2 -S 2026-01-01 -E now -o JobID,State,Submit,ElapsedRaw,AllocTRES
+    sacct -a -D --parsable2 -S 2026-01-01 -E now -o JobID,User,State,Submit,ElapsedRaw,AllocTRES
 
 ``12.batch``, ``12.extern``, ``12.0`` are steps of job 12, which is counted as a whole; ``12_7`` is a task of
 an array, a job like others; ``12+0`` and ``12+1`` are parts of one heterogeneous job.
@@ -23,6 +23,8 @@ import re
 from collections import Counter
 from dataclasses import dataclass, field
 
+import msgspec
+
 from hocket.cluster.workloads.trace_rows import (
     DRAWN_NOTE,
     DURATION_NOTE,
@@ -32,10 +34,11 @@ from hocket.cluster.workloads.trace_rows import (
     draw_models,
     job_of_duration,
     job_set,
-    on_type,
     read_rows,
     skipped_note,
+    speeds_on,
     typed_note,
+    user_named,
 )
 
 _NEEDED = ("JobID", "State", "Submit")
@@ -62,6 +65,7 @@ class _Found:
     """A job as its records say it."""
 
     submit_s: float
+    user: str
     parts: dict[str, _Part] = field(default_factory=dict)
     types: set[str] = field(default_factory=set)
 
@@ -89,7 +93,7 @@ def import_slurm(request: TraceRequest) -> ImportedJobs:
             left_out[name.partition("+")[0]] = reason
     models = draw_models(len(found), request.seed)
     jobs = [
-        on_type(
+        msgspec.structs.replace(
             job_of_duration(
                 name,
                 sum(part.gpus for part in job.parts.values()),
@@ -97,7 +101,8 @@ def import_slurm(request: TraceRequest) -> ImportedJobs:
                 max(part.duration_s for part in job.parts.values()),
                 model,
             ),
-            job.types,
+            user=job.user,
+            speeds=speeds_on(job.types),
         )
         for (name, job), model in zip(found.items(), models, strict=True)
     ]
@@ -146,7 +151,7 @@ def _take(row: TraceRow, name: str, found: dict[str, _Found]) -> str:
     if not gpus:
         return _NO_GPU
     submit_s = row.moment("Submit")
-    job = found.setdefault(matched["job"], _Found(submit_s))
+    job = found.setdefault(matched["job"], _Found(submit_s, user_named(row.cells.get("User"))))
     job.submit_s = min(job.submit_s, submit_s)
     job.types |= types
     part = job.parts.setdefault(matched["part"] or "", _Part())

@@ -16,13 +16,14 @@ import msgspec
 import numpy as np
 
 from hocket.cluster.gpu_type import is_type_name
-from hocket.cluster.jobs import Job, JobSet
+from hocket.cluster.jobs import Job, JobSet, is_user_name
 from hocket.cluster.workloads.trained_models import TABLE_III, ModelProfile
 from hocket.document import read_bytes
 from hocket.errors import FormatError
 
 # One way to match each text: digits that two parts of a pattern could take make it quadratic.
 _NUMBER = re.compile(r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?", re.ASCII)
+_NOT_IN_USERS = re.compile(r"[ ,=*]")
 _MOST = 1e18
 _MOMENTS = ("%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M:%S")
 _EPOCH = datetime(1970, 1, 1)
@@ -174,12 +175,16 @@ def job_of_duration(name: str, gpus: int, arrival_s: float, duration_s: float, m
     )
 
 
-def on_type(job: Job, types: Collection[str]) -> Job:
-    """``job`` on the type of GPU that it had, at the speed it had there; on any type if it had several."""
+def user_named(name: str | None) -> str:
+    """The user of a trace as jobs have it: '_' for signs that may not be in names; "" where there is none."""
+    kept = _NOT_IN_USERS.sub("_", (name or "").strip())
+    return kept if is_user_name(kept) else ""
+
+
+def speeds_on(types: Collection[str]) -> dict[str, float]:
+    """The speeds of a job on the one type of GPU that it had; none if it had several: on any, as it took."""
     names = [name.lower() for name in types]
-    if len(names) != 1 or not is_type_name(names[0]):
-        return job
-    return msgspec.structs.replace(job, speeds={names[0]: 1.0})
+    return {names[0]: 1.0} if len(names) == 1 and is_type_name(names[0]) else {}
 
 
 def typed_note(jobs: Iterable[Job]) -> list[str]:

@@ -181,6 +181,7 @@ def test_philly_counts_attempts_that_have_begun_and_ended(trace: Path) -> None:
     first, second = found.jobs.jobs
     assert (first.id, first.gpus, first.arrival_s) == ("application_1", 1, 0.0)
     assert (second.id, second.gpus, second.arrival_s) == ("application_2", 3, 2 * 3600 + 11 * 60)
+    assert (first.user, second.user) == ("u", "ce2f4c")
     assert first.iterations == round(60 / PARTS[first.model])
     assert second.iterations == round(3660 / PARTS[second.model])
     assert any(note.startswith("1 job left out") for note in found.notes)
@@ -225,6 +226,7 @@ def test_helios_keeps_what_held_a_gpu(trace: Path) -> None:
     found = import_trace("helios", trace)
     first, second = found.jobs.jobs
     assert [(job.id, job.gpus, job.arrival_s) for job in (first, second)] == [("1", 1, 0.0), ("2", 8, 30.0)]
+    assert (first.user, second.user) == ("u", "u")
     assert second.iterations == round(600 / PARTS[second.model])
     assert any(note.startswith("2 jobs left out") for note in found.notes)
 
@@ -246,6 +248,7 @@ def test_slurm_counts_jobs_and_says_what_it_left_out(trace: Path) -> None:
         ("15", 5, 7200.0),
         ("16", 1, 3 * 3600.0),
     ]
+    assert {job.user for job in found.jobs.jobs} == {"u"}
     assert [job.speeds for job in found.jobs.jobs] == [{"v100": 1.0}, {"a100": 1.0}, {"a100": 1.0}, {}]
     for job, seconds in zip(found.jobs.jobs, (60, 600, 50, 700), strict=True):
         assert job.iterations == round(seconds / PARTS[job.model])
@@ -275,6 +278,11 @@ def test_slurm_reads_what_a_slurm_printed() -> None:
         "1 job left out: never began",  # it failed within its first second
         "1 job left out: no GPU",
     ]
+
+
+def test_users_have_names_that_lists_of_users_can_hold(trace: Path) -> None:
+    trace.write_text(HELIOS.replace("\n2,u,", "\n2,a b=c,").replace("\n1,u,", "\n1,,"))
+    assert [job.user for job in import_trace("helios", trace).jobs.jobs] == ["", "a_b_c"]
 
 
 def test_slurm_takes_other_columns_for_gpus_and_time(trace: Path) -> None:
