@@ -56,7 +56,7 @@ def run_s(prepared: Prepared) -> float:
         if are_equal(prepared):
             return 0.0
         if prepared.barrier_step is not None:
-            return workers * steps * prepared.barrier_step.parts_s.shape[1] / _MOMENTS_A_SECOND
+            return float(workers * steps * prepared.barrier_step.parts_s.shape[1]) / _MOMENTS_A_SECOND
         return steps * prepared.lowered.num_items(workers) / _NODES_A_SECOND
     program = prepared.step.program
     found = workers * steps * len(program.lane) / _NODES_A_SECOND
