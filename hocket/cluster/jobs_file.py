@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
@@ -11,8 +12,8 @@ from msgspec import UNSET, UnsetType
 from hocket.cluster.jobs import NO_STARTUP_S, Batch, Job, JobSet
 from hocket.cluster.jobs_csv import csv_of_rows, is_csv, rows_of_csv
 from hocket.cluster.overlap import read_overlapped
-from hocket.document import convert_document, decode, read_bytes, write_bytes, write_json
-from hocket.errors import FormatError
+from hocket.document import convert_document, decode, parse, read_bytes, write_bytes, write_json
+from hocket.errors import FormatError, UnknownNameError
 
 JOBS_FORMAT = "hocket.jobs/1"
 
@@ -77,10 +78,21 @@ def decode_jobs(data: bytes, path: str | Path) -> JobSet:
         rows = [(at, convert_document(row, _JobRow, f"{source}: {at}")) for at, row in lines]
     else:
         file = decode(data, _JobsFile, JOBS_FORMAT, source)
+        _check_spelling(data, source)
         rows = [(f"jobs[{i}]", row) for i, row in enumerate(file.jobs)]
     steps = _Steps(Path(path).parent)
     jobs = tuple(_job(row, steps, source, at) for at, row in rows)
     return JobSet(jobs=jobs, source=source)
+
+
+def _check_spelling(data: bytes, source: str) -> None:
+    """Refuse a field that is nearly one of a job's; others are programs' or a user's own."""
+    checked: set[str] = set()
+    for place, job in enumerate(parse(data, source)["jobs"]):
+        for name in job.keys() - checked:
+            if name not in ROW_FIELDS and difflib.get_close_matches(name, ROW_FIELDS, n=1, cutoff=0.8):
+                raise UnknownNameError(f"{source}: jobs[{place}]: field", name, ROW_FIELDS)
+            checked.add(name)
 
 
 def _job(row: _JobRow, steps: _Steps, source: str, field: str) -> Job:

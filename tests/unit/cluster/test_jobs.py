@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hocket.cluster.jobs import Batch, Job, JobSet
 from hocket.cluster.jobs_file import read_jobs, write_jobs
 from hocket.cluster.live.runnable_jobs import read_live_jobs
-from hocket.errors import FormatError, HocketError
+from hocket.errors import FormatError, HocketError, UnknownNameError
 
 ROW = {
     **{"id": "j0", "model": "resnet50", "gpus": 4, "iterations": 1200, "arrival_s": 3.0},
@@ -33,6 +33,14 @@ def test_the_documented_file_is_read(tmp_path: Path) -> None:
     jobs = read_jobs(write(tmp_path / "jobs.json", ROW, ROW | {"id": "j1", "note": "unknown keys pass"}))
     assert [job.id for job in jobs.jobs] == ["j0", "j1"]
     assert msgspec.to_builtins(jobs.jobs[0]) == ROW
+
+
+def test_a_misspelt_field_is_refused(tmp_path: Path) -> None:
+    file = write(tmp_path / "jobs.json", ROW, ROW | {"id": "j1", "priorty": 5})
+    with pytest.raises(
+        UnknownNameError, match=r"jobs\[1\]: field 'priorty' is unknown; did you mean 'priority'"
+    ):
+        read_jobs(file)
 
 
 @pytest.mark.parametrize("ending", ["json", "json.zst", "json.gz", "csv", "CSV.gz"])
