@@ -95,6 +95,14 @@ def cluster_table(rows: Sequence[ClusterRow]) -> Table:
     return terminal_table(cluster_columns(rows))
 
 
+def bound_line(average_jct_s: float, bound_s: float) -> str:
+    """A sentence on how far the average is from what any policy and placement could reach."""
+    unit = time_unit([average_jct_s])
+    average = f"{average_jct_s * unit.per_second:.{decimals_for([average_jct_s * unit.per_second])}f}"
+    times = average_jct_s / bound_s
+    return f"average JCT {average} {unit.symbol}, at most {times:.3g} times what any policy could reach"
+
+
 def sweep_table(sweep: Sweep) -> Table:
     """Each placement and policy over all job sets, the one with the lowest average standing out."""
     rows = sweep.rows

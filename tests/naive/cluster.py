@@ -186,7 +186,7 @@ class Simulation:
 
     def choose(self, run: Run) -> list[int] | None:
         """GPUs of the type on which it computes fastest, of those where it fits."""
-        free, speeds = self.free(run), self.speeds(run)
+        free, speeds, suits = self.free(run), self.speeds(run), run.speed
         of_type = {name: [g for g in free if self.type[g] == name] for name in speeds}
         fitting = [name for name in speeds if len(of_type[name]) >= run.job.gpus]
         if not fitting:
@@ -194,6 +194,11 @@ class Simulation:
         speed = max(speeds[name] for name in fitting)
         equal = [name for name in fitting if speeds[name] == speed]
         self.compute_at(run, speed)
+        if self.placement == "blocks":
+            found = self.in_block(run, {name: of_type[name] for name in equal})
+            if found is None:
+                self.compute_at(run, suits)
+            return found
         if self.placement == "earliest":
             options = [self.choose_from(run, of_type[name]) for name in equal]
             return min(options, key=lambda option: self.lost_time(run, option))
@@ -223,6 +228,60 @@ class Simulation:
         options += [self.by_servers(free, servers), anywhere]
         options = [sorted(option[:n]) for option in options if len(option) >= n]
         return min(options, key=lambda option: self.lost_time(run, option))
+
+    def in_block(self, run: Run, of_type: dict[str, list[int]]) -> list[int] | None:
+        """GPUs of one of these types in a block; None while some block would have room."""
+        size, n = 1, run.job.gpus
+        while size * self.per_server < n:
+            size *= 2
+        servers = list(range(self.cluster.num_servers))
+        blocks = [servers[first : first + size] for first in range(0, len(servers), size)]
+        options = [self.by_servers(free, block)[:n] for free in of_type.values() for block in blocks]
+        options = [option for option in options if len(option) == n]
+        if options:
+            return min(options, key=lambda option: self.lost_service(run, option))
+        waited = self.now - exact(run.job.arrival_s)
+        starving = self.scheduling.starvation_s is not None and waited >= exact(self.scheduling.starvation_s)
+        large = [g for g in range(self.cluster.num_gpus) if self.memory[g] >= run.job.memory_bytes]
+        some_day = any(
+            sum(self.type[g] == name and g // self.per_server in block for g in large) >= n
+            for name in of_type
+            for block in blocks
+        )
+        if some_day and not starving:
+            return None
+        first = self.by_servers([g for free in of_type.values() for g in free], servers)[0]
+        return self.by_servers(of_type[self.type[first]], servers)[:n]
+
+    def lost_service(self, run: Run, option: list[int]) -> Fraction:
+        """What goes before the job on the busiest server and GPU, and what it delays on them."""
+        wide = run.job.gpus > self.per_server
+        computing = run.job.iterations * self.computing(run)
+        transfers = run.job.iterations * self.reduce(run) if wide else Fraction(0)
+        service = (computing + transfers) * run.job.gpus
+
+        def lost(there: list[list[tuple[Run, Fraction]]], own: Fraction) -> Fraction:
+            first = [
+                sum((work for other, work in each if self.service_left(other) <= service), Fraction(0))
+                for each in there
+            ]
+            delayed = [sum(self.service_left(other) > service for other, _ in each) for each in there]
+            return max(first) + max(delayed) * own
+
+        here = self.placed()
+        found = lost(
+            [[(r, r.remaining * self.computing(r)) for r in here if g in r.gpus] for g in option], computing
+        )
+        if wide:
+            links = {g // self.per_server for g in option}
+            found += lost(
+                [[(r, r.remaining * self.reduce(r)) for r in here if s in r.servers] for s in links],
+                transfers,
+            )
+        return found
+
+    def service_left(self, run: Run) -> Fraction:
+        return run.remaining * self.per_iteration(run) * run.job.gpus
 
     def lost_time(self, run: Run, option: list[int]) -> Fraction:
         servers = {g // self.per_server for g in option}

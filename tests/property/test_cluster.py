@@ -24,7 +24,7 @@ from hocket.cluster.simulator.simulate import ClusterRun, TimelineWindow, _make_
 from tests.naive import cluster as naive
 from tests.strategies import examples
 
-PLACEMENTS = ("rand", "ff", "ls", "lwf-1", "lwf-2", "earliest")
+PLACEMENTS = ("rand", "ff", "ls", "lwf-1", "lwf-2", "earliest", "blocks")
 POLICIES = ("srsf-1", "srsf-2", "srsf-3", *(name for name in POLICY_NAMES if name != "srsf-N"))
 
 

@@ -65,6 +65,7 @@ def simulate(
     from hocket.cluster.engine.paces import assumed_speeds
     from hocket.cluster.engine.users import check_users
     from hocket.cluster.jobs_file import read_jobs
+    from hocket.cluster.results.jct_bound import bound_jct_s
     from hocket.cluster.results.recorded import recorded_document
     from hocket.cluster.results.run_statistics import cluster_row
     from hocket.cluster.simulator.simulate import TimelineWindow
@@ -72,7 +73,7 @@ def simulate(
     from hocket.document import write_json
     from hocket.network import parse_duration
     from hocket.origin import origin
-    from hocket.report.cluster_table import cluster_table
+    from hocket.report.cluster_table import bound_line, cluster_table
 
     trace.check(options.inputs(jobs, machines.network_file))
     cluster, down = machines.cluster(), machines.outages(seed)
@@ -88,7 +89,8 @@ def simulate(
             record=window if trace.timeline is not None else None,
             outages=down,
         )
-    row = cluster_row(result, job_set, cluster)
+    bound_s = bound_jct_s(job_set, cluster, result.scheduling.jobs_per_gpu)
+    row = msgspec.structs.replace(cluster_row(result, job_set, cluster), bound_jct_s=bound_s)
     unsaid = assumed_speeds(job_set, cluster)
     made = {"origin": msgspec.to_builtins(origin())}
     if trace.timeline is not None:
@@ -101,5 +103,6 @@ def simulate(
     else:
         print(heading([*cluster_settings(context, cluster), *machines.settings(context)]))
         print_table(cluster_table([row]))
+        print(bound_line(row.average_jct_s, bound_s))
         if unsaid:
             note(unsaid)

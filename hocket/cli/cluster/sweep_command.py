@@ -143,7 +143,7 @@ def sweep(
     from hocket.cluster.engine.paces import assumed_speeds
     from hocket.cluster.jobs_file import read_jobs
     from hocket.cluster.results.sweep import sweep as run
-    from hocket.report.cluster_table import paired_table, sweep_table
+    from hocket.report.cluster_table import bound_line, paired_table, sweep_table
 
     if (drawing.workload is None) == (not jobs):
         raise HocketError("a sweep takes either JOBS files or --workload paper; give one of them")
@@ -170,6 +170,8 @@ def sweep(
     for line in dict.fromkeys(each for each in unsaid if each):
         note(line)
     first = found.rows[0]
+    best = min(found.rows, key=lambda row: row.average_jct_s.mean)
+    print(f"{best.placement} / {best.policy}: {bound_line(best.average_jct_s.mean, found.bound_jct_s.mean)}")
     paired = paired_table(found)
     if paired is not None:
         note(f"against {first.placement} / {first.policy}, job set by job set:")

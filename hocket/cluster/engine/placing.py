@@ -139,11 +139,13 @@ def _fits(state, j):
 
 @lean_kernel
 def _place(state, rules, j, now):
-    """Place job j, which fits, and list it among those that were."""
-    choose_gpus(state, rules, j)
+    """Place job j, for which GPUs enough have room, and list it with those that were; True if it was."""
+    if choose_gpus(state, rules, j, now) == 0:
+        return False
     place_on(state, rules, j, now)
     state.placed_jobs[state.counts[0].placed] = j
     state.counts[0].placed += 1
+    return True
 
 
 @lean_kernel
@@ -153,8 +155,7 @@ def _place_starving(state, rules, now):
     for i in range(starving_jobs(state, rules, now)):
         j = state.altered_jobs[i]
         if in_quota(state.jobs, state.users, j):
-            if _fits(state, j):
-                _place(state, rules, j, now)
+            if _fits(state, j) and _place(state, rules, j, now):
                 continue
             before = num_held
             num_held = hold(state, rules, j, before, now)
@@ -197,12 +198,11 @@ def place_queue(state, rules, now):
     for j in state.candidates[: len(queue)]:
         if jobs[j].stage != QUEUED or not in_quota(jobs, users, j):
             continue
-        if _fits(state, j):
-            _place(state, rules, j, now)
-        elif num_held > 0 and open_held(state, j, num_held, now):
-            _place(state, rules, j, now)
+        placed = _fits(state, j) and _place(state, rules, j, now)
+        if not placed and num_held > 0 and open_held(state, j, num_held, now):
+            placed = _place(state, rules, j, now)
             close_opened(state, num_held)
-        elif not rules.passes_over:
+        if not placed and not rules.passes_over:
             break
     if counts[0].placed > 0:
         _leave_queue(jobs, queue, counts)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from hocket.cluster.cluster import Cluster
+from hocket.cluster.engine.placement.named_placements import placement_of
 from hocket.cluster.engine.placing import order_queue
 from hocket.cluster.engine.policies.named_policies import policy_of
 from hocket.cluster.engine.records import (
@@ -114,6 +115,11 @@ class EngineRows:
     def preemptive(self) -> bool:
         """True if transfers may be stopped between chunks."""
         return policy_of(self._scheduling.policy).preemptive
+
+    @property
+    def placement_waits(self) -> bool:
+        """True if a job may wait where GPUs enough have room for it."""
+        return placement_of(self._scheduling.placement).waits
 
     def check(self, job: Job) -> None:
         """Refuse what can never be placed or counted; raises HocketError."""

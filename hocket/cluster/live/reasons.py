@@ -97,6 +97,8 @@ class Reasons:
     def _kept_free(self) -> str:
         """The reason for which a job that would fit is not placed."""
         rules = self._context.driver.rules
+        if self._context.driver.placement_waits:
+            return ", not in one block of servers"
         if rules.starvation == NEVER:
             return ""
         since = duration_text(rules.starvation * TICK_S)

@@ -64,13 +64,15 @@ class PairedRow(msgspec.Struct, frozen=True, kw_only=True):
 class Sweep(msgspec.Struct, frozen=True, kw_only=True):
     """All rows in the order asked for, and each pair of them, the later one against the earlier.
 
-    ``overlapping``: jobs of all job sets whose transfers overlap their computing.
+    ``overlapping``: jobs of all job sets whose transfers overlap their computing. ``bound_jct_s``: no policy
+    and no placement has lower averages.
     """
 
     servers: int
     gpus_per_server: int
     setting: SimulatedCluster
     overlapping: int
+    bound_jct_s: Estimate
 
     job_sets: int
     rows: tuple[SweepRow, ...]
@@ -81,7 +83,7 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True):
 def sweep_row(placement: str, policy: str, runs: Sequence[SweepRun]) -> SweepRow:
     """The means of ``runs``, one a job set."""
     figures = ("average_jct_s", "median_jct_s", "p95_jct_s", "gpu_utilization", "makespan_s")
-    estimates = {key: _estimate(_of(runs, key)) for key in figures}
+    estimates = {key: estimate(_of(runs, key)) for key in figures}
     return SweepRow(placement=placement, policy=policy, **estimates, runs=tuple(runs))
 
 
@@ -98,9 +100,9 @@ def _pair_row(row: SweepRow, than: SweepRow) -> PairedRow:
         policy=row.policy,
         than_placement=than.placement,
         than_policy=than.policy,
-        difference_s=_estimate(ours - theirs),
-        relative=_estimate(ours / theirs - 1),
-        p95_relative=_estimate(our_p95 / their_p95 - 1),
+        difference_s=estimate(ours - theirs),
+        relative=estimate(ours / theirs - 1),
+        p95_relative=estimate(our_p95 / their_p95 - 1),
         faster=int((ours < theirs).sum()),
         p_value=_p_value(ours, theirs),
     )
@@ -110,7 +112,8 @@ def _of(runs: Sequence[SweepRun], key: str) -> Floats:
     return np.array([getattr(run, key) for run in runs], dtype=np.float64)
 
 
-def _estimate(values: Floats) -> Estimate:
+def estimate(values: Floats) -> Estimate:
+    """The mean of ``values``, one of each job set, and its interval."""
     low, high = interval_95(values)
     return Estimate(mean=float(values.mean()), low=low, high=high)
 

@@ -134,7 +134,8 @@ class Contention(msgspec.Struct, frozen=True, kw_only=True):
 class ClusterRow(Figures, frozen=True, kw_only=True):
     """One placement and policy on one job set: the keys of ``cluster simulate --json``.
 
-    ``overlapping``: jobs whose transfers overlap their computing.
+    ``overlapping``: jobs whose transfers overlap their computing. ``bound_jct_s``: no policy and no placement
+    has a lower average on these jobs; None where they were not simulated.
     """
 
     placement: str
@@ -149,6 +150,7 @@ class ClusterRow(Figures, frozen=True, kw_only=True):
     setting: SimulatedCluster | None = None
     overlapping: int = 0
     outages: OutageRow | None = None
+    bound_jct_s: float | None = None
     percentiles: Percentiles | None = None
     contention: Contention | None = None
 

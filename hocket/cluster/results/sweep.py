@@ -8,12 +8,14 @@ from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
+import numpy as np
 
 from hocket.cluster.cluster import Cluster
 from hocket.cluster.engine.scheduling import Scheduling
 from hocket.cluster.engine.users import check_users
 from hocket.cluster.jobs import JobSet
-from hocket.cluster.results.paired import Sweep, SweepRun, paired_rows, sweep_row
+from hocket.cluster.results.jct_bound import bound_jct_s
+from hocket.cluster.results.paired import Sweep, SweepRun, estimate, paired_rows, sweep_row
 from hocket.cluster.results.run_statistics import figures_of, setting_of
 from hocket.cluster.simulator.simulate import simulate
 from hocket.errors import HocketError
@@ -59,6 +61,7 @@ def sweep(
         for jobs, seed in job_sets
     ]
     runs = (on_ray if engine == "ray" else on_processes)(_run, tasks, progress)
+    bounds_s = [bound_jct_s(jobs, cluster, schedulings[0].jobs_per_gpu) for jobs, _ in job_sets]
     count = len(job_sets)
     rows = tuple(
         sweep_row(placement, policy, runs[k * count : (k + 1) * count])
@@ -69,6 +72,7 @@ def sweep(
         gpus_per_server=cluster.gpus_per_server,
         setting=setting_of(cluster, next((each for each in schedulings if each.shares), schedulings[0])),
         overlapping=sum(bool(job.batches) for jobs, _ in job_sets for job in jobs.jobs),
+        bound_jct_s=estimate(np.array(bounds_s)),
         job_sets=count,
         rows=rows,
         pairs=paired_rows(rows),
@@ -80,5 +84,9 @@ def _run(jobs: JobSet, cluster: Cluster, scheduling: Scheduling) -> SweepRun:
     run = simulate(jobs, cluster, scheduling)
     figures = msgspec.structs.asdict(figures_of(run))
     return SweepRun(
-        **figures, job_set=jobs.source, seed=scheduling.seed, events=run.events, wall_s=run.wall_s
+        **figures,
+        job_set=jobs.source,
+        seed=scheduling.seed,
+        events=run.events,
+        wall_s=run.wall_s,
     )

@@ -78,6 +78,48 @@ def test_earliest_stays_inside_a_server_and_a_rack() -> None:
     assert {server for server, _ in for_rack.gpus[1]} in ({0, 1}, {2, 3})
 
 
+def servers_of(run: ClusterRun, job: int) -> list[int]:
+    return sorted({server for server, _ in run.gpus[job]})
+
+
+def test_blocks_are_shared_whole_or_not_at_all() -> None:
+    """LWF puts the second job on the servers with the least load, one of which is the first one's."""
+    jobs = [job("a", 1), job("b", 4, arrival_s=0.1), job("c", 1, arrival_s=0.2), job("d", 4, arrival_s=0.3)]
+    by_load = place("lwf-1", *jobs, servers=4)
+    assert servers_of(by_load, 1) == [1, 2]
+    assert servers_of(by_load, 3) == [0, 3]
+    run = place("blocks", *jobs, servers=4)
+    assert servers_of(run, 1) == [2, 3]
+    assert servers_of(run, 3) == [0, 1]
+
+
+def test_a_job_waits_for_a_block_with_room() -> None:
+    """Two GPUs are free, on a server each; LWF takes them, and its job has transfers."""
+    full = [job(f"{i}", 1, memory=16e9, iterations=20) for i in range(2)]
+    pair = job("pair", 2, iterations=30)
+    assert servers_of(place("lwf-1", *full, pair), 2) == [0, 1]
+    run = place("blocks", *full, pair)
+    assert len(servers_of(run, 2)) == 1
+    assert run.start_s[2] == pytest.approx(6.0)
+
+
+def test_a_block_is_where_the_least_service_is_lost() -> None:
+    """The last job delays a long one by its 3.6 s; behind two short ones it would wait for 6.3 s."""
+    jobs = [
+        job(f"{i}", 2, iterations=iterations, arrival_s=i / 100)
+        for i, iterations in enumerate((100, 10, 11, 12))
+    ]
+    assert [servers_of(place("blocks", *jobs), i) for i in range(4)] == [[0], [1], [1], [0]]
+    assert servers_of(place("lwf-1", *jobs), 3) == [1], "where the load is less"
+
+
+@pytest.mark.parametrize("num_servers", [1, 2, 3, 5, 6, 7])
+def test_any_job_that_the_cluster_holds_has_a_block(num_servers: int) -> None:
+    for gpus in range(1, 2 * num_servers + 1):
+        run = place("blocks", job("a", gpus, memory=16e9), servers=num_servers)
+        assert len(servers_of(run, 0)) >= (gpus + 1) // 2
+
+
 @pytest.mark.parametrize(
     ("jobs", "said"),
     [

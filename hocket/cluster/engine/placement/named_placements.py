@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from hocket.cluster.engine.placement.placement_rule import (
+    BLOCKS,
     EARLIEST,
     FIRST_FIT,
     LEAST_LOADED,
@@ -14,9 +15,9 @@ from hocket.cluster.engine.placement.placement_rule import (
 )
 from hocket.errors import HocketError, UnknownNameError
 
-PLACEMENT_NAMES = ("rand", "ff", "ls", "lwf-K", "earliest")
+PLACEMENT_NAMES = ("rand", "ff", "ls", "lwf-K", "earliest", "blocks")
 _MOST = 1_000_000
-_CODES = {"rand": RAND, "ff": FIRST_FIT, "ls": LEAST_LOADED, "earliest": EARLIEST}
+_CODES = {"rand": RAND, "ff": FIRST_FIT, "ls": LEAST_LOADED, "earliest": EARLIEST, "blocks": BLOCKS}
 
 
 def placement_of(name: str) -> Placement:
@@ -30,7 +31,7 @@ def placement_of(name: str) -> Placement:
         When the K of ``lwf-K`` is out of range.
     """
     if name in _CODES:
-        return Placement(name=name, code=_CODES[name])
+        return Placement(name=name, code=_CODES[name], waits=name == "blocks")
     match = re.fullmatch(r"lwf-(0|[1-9]\d{0,8})", name)
     if match is None:
         raise UnknownNameError("placement", name, PLACEMENT_NAMES)

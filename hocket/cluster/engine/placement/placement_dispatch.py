@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from hocket.cluster.engine.gpu_types import fastest_types, fitting_types
+from hocket.cluster.engine.placement.blocks import best_block
 from hocket.cluster.engine.placement.earliest import earliest_finish
 from hocket.cluster.engine.placement.ff import first_fit
 from hocket.cluster.engine.placement.gpu_load import add_up_loads
 from hocket.cluster.engine.placement.ls import least_loaded
 from hocket.cluster.engine.placement.lwf import least_workload_first
-from hocket.cluster.engine.placement.placement_rule import FIRST_FIT, LEAST_LOADED, LEAST_WORKLOAD_FIRST, RAND
+from hocket.cluster.engine.placement.placement_rule import (
+    BLOCKS,
+    FIRST_FIT,
+    LEAST_LOADED,
+    LEAST_WORKLOAD_FIRST,
+    RAND,
+)
 from hocket.cluster.engine.placement.rand import draw_gpus
 from hocket.kernel import kernel
 
@@ -34,14 +41,22 @@ def _choose(state, rules, j, types):
 
 
 @kernel
-def choose_gpus(state, rules, j):
-    """Write job j's GPUs to ``sites.chosen``, ascending; of some type enough are open to it."""
+def choose_gpus(state, rules, j, now):
+    """Write job j's GPUs to ``sites.chosen``, ascending; how many, 0 if it waits for others.
+
+    Of some type enough are open to it.
+    """
     jobs, gpus, sites = state.jobs, state.gpus, state.sites
+    num = jobs[j].gpus
     types = fastest_types(sites, j, fitting_types(jobs, sites, j))
     if rules.placement not in (FIRST_FIT, RAND):
         add_up_loads(jobs, state.workers, gpus, rules.gpus_per_server, sites.gpu_load, sites.server_load)
-    _choose(state, rules, j, types)
-    only = 1 << gpus[sites.chosen[0]].type
-    if only != types:
-        _choose(state, rules, j, only)
-    sites.chosen[: jobs[j].gpus].sort()
+    if rules.placement == BLOCKS:
+        num = best_block(state, rules, j, types, now)
+    else:
+        _choose(state, rules, j, types)
+        only = 1 << gpus[sites.chosen[0]].type
+        if only != types:
+            _choose(state, rules, j, only)
+    sites.chosen[:num].sort()
+    return num

@@ -323,6 +323,22 @@ def test_a_drained_server_gets_nobody() -> None:
     assert driver.decide(1.0).placements.keys() == {"b"}
 
 
+def test_a_job_waits_for_a_block_unless_none_will_have_room() -> None:
+    """Of three servers the first two are a block for four GPUs, and the last one is too small."""
+    driver = Driver(CLUSTER, Scheduling(placement="blocks", policy="srsf-1"))
+    jobs = [job("a", 2, memory_bytes=9.0), job("b", 4, memory_bytes=9.0)]
+    driver.add(jobs, [0, 0], [False, False], range(2))
+    driver.arrive("a")
+    assert driver.decide(0.0).placements["a"] == [0, 1]
+    driver.arrive("b")
+    assert not driver.decide(1.0).placements, "four GPUs are free, two of them beyond the block"
+    driver.drain(1, on=True)
+    assert not driver.decide(2.0).placements
+    driver.drain(1, on=False)
+    driver.drain(0, on=True)
+    assert driver.decide(3.0).placements["b"] == [2, 3, 4, 5]
+
+
 def test_programs_compute_while_they_transfer() -> None:
     driver = driven([job("a", 4)], free_running=True)
     driver.decide(0.0)
