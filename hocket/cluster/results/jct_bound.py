@@ -18,15 +18,14 @@ Whoever decides, and though all were known in advance:
 
 A sum may be made of groups: what one group needs is not less beside another. Jobs that need several servers
 are one group, the others the other one; for each the largest sum of the resources' counts, or that of both
-together if that is larger. Left out are racks' uplinks, that jobs need GPU and link at the same time, and
-that no two jobs have the same link wholly. So the bound may be out of reach.
+together if that is larger. Left out are racks' uplinks, that a job needs GPUs and links both, and that GPUs,
+links and memory cannot be divided at will. So the bound may be out of reach.
 
 Durations are as in the job set: a simulation rounds each to a tick, by less than a thousandth of it.
 """
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -36,7 +35,7 @@ import numpy.typing as npt
 from hocket.cluster.cluster import Cluster
 from hocket.cluster.jobs import Job, JobSet
 from hocket.cluster.results.job_course import course_of
-from hocket.kernel import kernel
+from hocket.cluster.results.mean_moments import mean_moments
 
 Floats = npt.NDArray[np.float64]
 
@@ -88,33 +87,3 @@ def _needs(
         needs.append(_Need(num_gpus * jobs_per_gpu, held_s, arrival_s, alone_s / 2))
     links = _Need(cluster.num_servers, links_use, arrival_s + bytes_after_s, link_tail_s)
     return alone_s, needs, links
-
-
-@kernel
-def mean_moments(use, from_s, capacity):
-    """The mean moment of each job's use, (J,), where the job that uses least in all has all of it.
-
-    use : above 0. from_s : when each job comes.
-    """
-    mean_s, left = np.zeros(len(use)), use.copy()
-    coming = np.argsort(from_s, kind="mergesort")
-    here = [(use[0], 0) for _ in range(0)]
-    now, i = 0.0, 0
-    while i < len(use) or len(here) > 0:
-        if len(here) == 0:
-            now = max(now, from_s[coming[i]])
-        while i < len(use) and from_s[coming[i]] <= now:
-            heapq.heappush(here, (use[coming[i]], coming[i]))
-            i += 1
-        j = here[0][1]
-        end = now + left[j] / capacity
-        if i < len(use) and from_s[coming[i]] < end:
-            end = from_s[coming[i]]
-            done = min(left[j], (end - now) * capacity)
-        else:
-            done = left[j]
-            heapq.heappop(here)
-        mean_s[j] += done / use[j] * (now + end) / 2
-        left[j] -= done
-        now = end
-    return mean_s
