@@ -13,7 +13,14 @@ from hocket.cluster.jobs import Job, JobSet
 from hocket.cluster.results.jct_bound import bound_jct_s
 from hocket.cluster.simulator.simulate import simulate
 from tests.naive.least_jct import TinyJob, least_average_jct
-from tests.property.test_cluster import PLACEMENTS, POLICIES, cluster_of, drawn_scheduling, job_set
+from tests.property.test_cluster import (
+    PLACEMENTS,
+    POLICIES,
+    cluster_of,
+    drawn_scheduling,
+    job_set,
+    with_types,
+)
 from tests.strategies import examples
 
 ROUNDING = 1 + 1e-9
@@ -37,6 +44,7 @@ def test_nothing_simulated_is_below_it(seed: int, placement: str, policy: str, t
     cluster = cluster_of(rng, ties=ties)
     jobs = job_set(rng, cluster.num_gpus, ties=ties)
     scheduling = drawn_scheduling(rng, placement, policy, seed)
+    jobs, cluster = with_types(rng, jobs, cluster, ties=ties)
     run = simulate(jobs, cluster, scheduling)
     average_s = float((run.finish_s - run.arrival_s).mean())
     assert bound_jct_s(jobs, cluster, scheduling.jobs_per_gpu) <= average_s * ROUNDING

@@ -84,9 +84,5 @@ def _run(jobs: JobSet, cluster: Cluster, scheduling: Scheduling) -> SweepRun:
     run = simulate(jobs, cluster, scheduling)
     figures = msgspec.structs.asdict(figures_of(run))
     return SweepRun(
-        **figures,
-        job_set=jobs.source,
-        seed=scheduling.seed,
-        events=run.events,
-        wall_s=run.wall_s,
+        **figures, job_set=jobs.source, seed=scheduling.seed, events=run.events, wall_s=run.wall_s
     )
