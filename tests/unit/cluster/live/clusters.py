@@ -132,6 +132,7 @@ def running(
     *,
     servers: int = 2,
     gpus: int = 2,
+    placement: str = "ls",
     policy: str = "srsf-1",
     until_idle: bool = True,
     restarts: int = 1,
@@ -159,7 +160,7 @@ def running(
         cluster,
         nodes,
         Scheduling(
-            placement="ls",
+            placement=placement,
             policy=policy,
             chunk_bytes=chunk_bytes,
             starvation_s=starvation_s,

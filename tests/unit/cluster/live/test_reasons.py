@@ -72,6 +72,20 @@ def test_a_job_that_waits_for_gpus(tmp_path: Path) -> None:
         )
 
 
+def test_a_job_that_waits_for_a_block(tmp_path: Path) -> None:
+    """Each of two jobs leaves one of three GPUs of its node."""
+    jobs = [live_job(name, 2, command=WAITS, memory_bytes=10.0) for name in "ab"]
+    with serving(tmp_path, *jobs, gpus=3, placement="blocks") as cluster:
+        cluster.until(lambda s: {job.state for job in s.jobs} == {"running"})
+        cluster.ask(Submit((live_job("pair", 2, command=WAITS, memory_bytes=10.0),)))
+        line = until_why(cluster, "pair", "waits for")
+        assert re.fullmatch(
+            r"pair: waits for 2 GPUs; 2 are free on node0 and node1; \w+ and \w+ have the others, "
+            r"not in one block of servers",
+            line,
+        )
+
+
 def test_a_job_that_waits_for_its_users_quota(tmp_path: Path) -> None:
     jobs = [live_job(n, k, command=WAITS, user="alice") for n, k in (("first", 1), ("second", 2))]
     with serving(tmp_path, *jobs, quotas={"alice": 2}) as cluster:
