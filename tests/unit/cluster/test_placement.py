@@ -95,10 +95,10 @@ def test_blocks_are_shared_whole_or_not_at_all() -> None:
 
 def test_a_job_waits_for_a_block_with_room() -> None:
     """Two GPUs are free, on a server each; LWF takes them, and its job has transfers."""
-    full = [job(f"{i}", 1, memory=16e9, iterations=20) for i in range(2)]
-    pair = job("pair", 2, iterations=30)
-    assert servers_of(place("lwf-1", *full, pair), 2) == [0, 1]
-    run = place("blocks", *full, pair)
+    full = [job(f"{i}", 2, memory=16e9, iterations=20) for i in range(2)]
+    pair = job("pair", 2, iterations=30, memory=16e9)
+    assert servers_of(place("lwf-1", *full, pair, per_server=3), 2) == [0, 1]
+    run = place("blocks", *full, pair, per_server=3)
     assert len(servers_of(run, 2)) == 1
     assert run.start_s[2] == pytest.approx(6.0)
 
