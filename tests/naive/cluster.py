@@ -242,7 +242,11 @@ class Simulation:
             return min(options, key=lambda option: self.lost_service(run, option))
         waited = self.now - exact(run.job.arrival_s)
         starving = self.scheduling.starvation_s is not None and waited >= exact(self.scheduling.starvation_s)
-        large = [g for g in range(self.cluster.num_gpus) if self.memory[g] >= run.job.memory_bytes]
+        large = [
+            g
+            for g in range(self.cluster.num_gpus)
+            if self.memory[g] >= run.job.memory_bytes and not self.is_down(g // self.per_server)
+        ]
         some_day = any(
             sum(self.type[g] == name and g // self.per_server in block for g in large) >= n
             for name in of_type
@@ -256,8 +260,8 @@ class Simulation:
     def lost_service(self, run: Run, option: list[int]) -> Fraction:
         """What goes before the job on the busiest server and GPU, and what it delays on them."""
         wide = run.job.gpus > self.per_server
-        computing = run.job.iterations * self.computing(run)
-        transfers = run.job.iterations * self.reduce(run) if wide else Fraction(0)
+        computing = run.remaining * self.computing(run)
+        transfers = run.remaining * self.reduce(run) if wide else Fraction(0)
         service = (computing + transfers) * run.job.gpus
 
         def lost(there: list[list[tuple[Run, Fraction]]], own: Fraction) -> Fraction:
