@@ -123,8 +123,8 @@ JOB = {
 BATCHED = JOB | {
     "size_bytes": 100,
     "batches": [
-        {"size_bytes": 60, "ready_s": 0.01, "needed_s": 0.0},
-        {"size_bytes": 40, "ready_s": 0.0, "needed_s": 0.0},
+        {"size_bytes": 60, "ready_s": 0.03, "due_s": 0.02},
+        {"size_bytes": 40, "ready_s": 0.0624, "due_s": 0.0},
     ],
 }
 LIVE = JOB | {"command": ["python", "train.py"], "folder": "."}
