@@ -54,17 +54,23 @@ def list_changed_gpu(gpus, touched_gpus, counts, g):
 
 
 @lean_kernel
-def submit(jobs, queue, counts, rules, j):
+def submit(jobs, queue, counts, least_gpus, rules, j):
     """Let job j, which has arrived, queue; until it is placed its transfers do not count."""
     jobs[j].stage = QUEUED
     jobs[j].per_iteration = jobs[j].forward + jobs[j].backward
     jobs[j].key = key_of(jobs, j, jobs[j].remaining, rules.order)
-    i = counts[0].queued
-    while i > 0 and queues_before(jobs, j, queue[i - 1]):
+    first, end = 0, counts[0].queued
+    while first < end:
+        middle = (first + end) // 2
+        if queues_before(jobs, j, queue[middle]):
+            end = middle
+        else:
+            first = middle + 1
+    for i in range(counts[0].queued, first, -1):
         queue[i] = queue[i - 1]
-        i -= 1
-    queue[i] = j
+    queue[first] = j
     counts[0].queued += 1
+    least_gpus[jobs[j].memory_class] = min(least_gpus[jobs[j].memory_class], jobs[j].gpus)
 
 
 @lean_kernel

@@ -166,13 +166,16 @@ def _place_starving(state, rules, now):
 
 
 @lean_kernel
-def _leave_queue(jobs, queue, counts):
-    """Take those off the queue that are placed."""
+def _leave_queue(jobs, queue, counts, end):
+    """Take those off the queue that are placed, all of them among its first ``end``."""
     kept = 0
-    for j in queue:
-        if jobs[j].stage == QUEUED:
-            queue[kept] = j
+    for i in range(end):
+        if jobs[queue[i]].stage == QUEUED:
+            queue[kept] = queue[i]
             kept += 1
+    for i in range(end, len(queue)):
+        queue[kept] = queue[i]
+        kept += 1
     counts[0].queued = kept
 
 
@@ -188,24 +191,57 @@ def order_queue(state, rules, now):
 
 
 @lean_kernel
-def place_queue(state, rules, now):
-    """Place the queued jobs that fit, in order; fills ``placed_jobs``."""
-    jobs, users, counts = state.jobs, state.users, state.counts
-    queue = state.queue[: counts[0].queued]
-    counts[0].placed = 0
-    num_held = _place_starving(state, rules, now) if rules.starvation < NEVER else 0
-    order_queue(state, rules, now)
-    for j in state.candidates[: len(queue)]:
-        if jobs[j].stage != QUEUED or not in_quota(jobs, users, j):
+def _may_fit(sites):
+    """True if a queued job may fit on GPUs that are open to all: none is known to be too wide for them."""
+    for kind in range(len(sites.class_fits)):
+        for c in range(len(sites.least_gpus)):
+            if sites.class_fits[kind, c] >= sites.least_gpus[c]:
+                return True
+    return False
+
+
+@lean_kernel
+def _place_in_order(state, rules, num_held, now):
+    """Place the queued jobs that fit, in order; how many were looked at: as long as one may fit."""
+    jobs, users, sites, num_queued = state.jobs, state.users, state.sites, state.counts[0].queued
+    looking = num_held > 0 or _may_fit(sites)
+    if looking:
+        order_queue(state, rules, now)
+    for c in range(len(sites.kept_gpus)):
+        sites.kept_gpus[c] = NEVER
+    i = 0
+    while looking and i < num_queued:
+        j = state.candidates[i]
+        i += 1
+        if jobs[j].stage != QUEUED:
             continue
-        placed = _fits(state, j) and _place(state, rules, j, now)
-        if not placed and num_held > 0 and open_held(state, j, num_held, now):
+        allowed = in_quota(jobs, users, j)
+        placed = allowed and _fits(state, j) and _place(state, rules, j, now)
+        if allowed and not placed and num_held > 0 and open_held(state, j, num_held, now):
             placed = _place(state, rules, j, now)
             close_opened(state, num_held)
-        if not placed and not rules.passes_over:
-            break
+        if placed:
+            looking = num_held > 0 or _may_fit(sites)
+        else:
+            c = jobs[j].memory_class
+            sites.kept_gpus[c] = min(sites.kept_gpus[c], jobs[j].gpus)
+            looking = rules.passes_over or not allowed
+    if i == num_queued:
+        for c in range(len(sites.kept_gpus)):
+            sites.least_gpus[c] = sites.kept_gpus[c]
+    return i
+
+
+@lean_kernel
+def place_queue(state, rules, now):
+    """Place the queued jobs that fit, in order; fills ``placed_jobs``."""
+    queue, counts = state.queue[: state.counts[0].queued], state.counts
+    counts[0].placed = 0
+    num_held = _place_starving(state, rules, now) if rules.starvation < NEVER else 0
+    num_looked_at = _place_in_order(state, rules, num_held, now)
     if counts[0].placed > 0:
-        _leave_queue(jobs, queue, counts)
+        anywhere = rules.by_user or rules.starvation < NEVER
+        _leave_queue(state.jobs, queue, counts, len(queue) if anywhere else num_looked_at)
     release(state, num_held)
     if rules.starvation < NEVER:
-        release_quotas(users)
+        release_quotas(state.users)

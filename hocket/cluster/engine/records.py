@@ -223,10 +223,11 @@ class Rules(NamedTuple):
 
 
 class Sites(NamedTuple):
-    """Places for jobs; the last seven fields are room to work in."""
+    """Places for jobs; the last eight fields are room to work in."""
 
     class_memory: Ints  # (classes,) bytes, ascending: the different needs of jobs
     class_fits: Ints  # (types, classes) GPUs of a type with that much free
+    least_gpus: Ints  # (classes,) GPUs that each queued job of that need wants, or more
     pace: Records  # (J, types) PACE
     rack: Ints  # (servers,)
     capacity: Floats  # (links,) bytes a tick
@@ -239,3 +240,4 @@ class Sites(NamedTuple):
     held: Ints  # (G,) GPUs
     holder: Ints  # (G,) the job that holds each of these
     opened: Ints  # (G,) which of these are open for one job
+    kept_gpus: Ints  # (classes,)

@@ -71,7 +71,10 @@ def hold(state, rules, j, num_held, now):
     """
     jobs, gpus, sites = state.jobs, state.gpus, state.sites
     memory, num = sites.class_memory[jobs[j].memory_class], jobs[j].gpus
-    add_up_loads(jobs, state.workers, gpus, rules.gpus_per_server, sites.gpu_load, sites.server_load)
+    everywhere = np.arange(rules.num_servers)
+    add_up_loads(
+        jobs, state.workers, gpus, rules.gpus_per_server, everywhere, sites.gpu_load, sites.server_load
+    )
     wait = np.empty(len(gpus), np.int64)
     least = earliest = NEVER
     for kind in range(len(sites.class_fits)):

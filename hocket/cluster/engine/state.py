@@ -163,6 +163,7 @@ def make_state(
         sites=Sites(
             class_memory=class_memory,
             class_fits=np.zeros((len(cluster.types), len(class_memory)), np.int64),
+            least_gpus=room(len(class_memory)),
             pace=paces,
             rack=cluster.rack_of(),
             capacity=cluster.link_capacity() / rules.per_byte,
@@ -178,6 +179,7 @@ def make_state(
             held=room(num_gpus),
             holder=room(num_gpus),
             opened=room(num_gpus),
+            kept_gpus=room(len(class_memory)),
         ),
         queue=room(num_jobs),
         touched_gpus=room(num_gpus),

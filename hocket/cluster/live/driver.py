@@ -37,7 +37,7 @@ class Driver(EngineRows):
     def adopt(self, job: str, gpus: Sequence[int], now_s: float) -> None:
         """A job that was added runs already, on these GPUs."""
         s, progress = self.state, self.progress_of[job]
-        submit(s.jobs, s.queue, s.counts, self.rules, progress.row)
+        submit(s.jobs, s.queue, s.counts, s.sites.least_gpus, self.rules, progress.row)
         self._leave_queue(progress.row)
         s.sites.chosen[: len(gpus)] = sorted(gpus)
         place_on(s, self.rules, progress.row, _tick(now_s))

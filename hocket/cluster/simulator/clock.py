@@ -18,7 +18,7 @@ from hocket.cluster.engine.state import EngineState
 from hocket.cluster.engine.state_parts import compute_state, flow_shares, network_state, transfer_lists
 from hocket.cluster.engine.transfer_progress import chunk_end, transfer_end
 from hocket.cluster.engine.transfers import decide_transfers, stop_transfer
-from hocket.cluster.simulator.fast_forward.fused_tasks import join_tasks, part_interrupted
+from hocket.cluster.simulator.fast_forward.fused_tasks import join_tasks, part_challenged
 from hocket.cluster.simulator.fast_forward.periodic import JUMP, JumpLimits, jump, land
 from hocket.cluster.simulator.fast_forward.same_start import TaskGroups, compute_on, form_groups
 from hocket.cluster.simulator.fast_forward.uninterrupted import (
@@ -181,7 +181,7 @@ def run(state, rules, clock, log, most_instants):
 
         # Jobs arrive, and are placed.
         while arrived < num_jobs and jobs[arrivals[arrived]].arrival == now:
-            submit(jobs, queue, counts, rules, arrivals[arrived])
+            submit(jobs, queue, counts, state.sites.least_gpus, rules, arrivals[arrived])
             arrived += 1
         if counts[0].queued > 0 and (memory_freed or arrived > hands[0].jobs_arrived):
             for i in range(hands[0].passing):
@@ -195,15 +195,16 @@ def run(state, rules, clock, log, most_instants):
                 set_time(tree, num_gpus + placed_jobs[i], now + jobs[placed_jobs[i]].launch)
         next_arrival = jobs[arrivals[arrived]].arrival if arrived < num_jobs else NEVER
         # The call costs more than to find out that there is nothing to do, which is nearly always so.
-        came = launched or counts[0].placed > 0
-        interrupted = came
+        interrupted, challenged = launched or counts[0].placed > 0, False
         for i in range(counts[0].touched):
             w = gpus[touched_gpus[i]].running
-            interrupted |= w != NONE and stretches[workers[w].job].passing == 1
+            if w != NONE:
+                interrupted |= stretches[workers[w].job].passing == 1
+                challenged |= clock.forward_until[workers[w].job] >= now
         if interrupted:
             resume_interrupted(compute, network, placed_jobs, rules, clock, now)
-            if came:
-                part_interrupted(compute, clock, now)
+        if challenged:
+            part_challenged(compute, clock, now)
 
         # Transfers start and stop.
         if counts[0].ready > 0 or counts[0].changed > 0:
@@ -244,7 +245,7 @@ def run(state, rules, clock, log, most_instants):
                 if until != NEVER:
                     set_time(tree, num_gpus + j, until)
                     continue
-                until = join_tasks(jobs, workers, gpus, clock.forward_until, j, now)
+                until = join_tasks(jobs, workers, clock.forward_until, j, now)
                 if until != NEVER:
                     set_time(tree, g, until)
                     continue

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from hocket.cluster.engine.gpu_memory import has_room
 from hocket.cluster.engine.records import NONE
 from hocket.kernel import kernel, lean_kernel
 
@@ -25,9 +26,23 @@ def load_of(jobs, workers, gpus, g):
 
 
 @kernel
-def add_up_loads(jobs, workers, gpus, gpus_per_server, gpu_load, server_load):
-    """Ticks of service left on each GPU and on all of each server's."""
-    for server in range(len(server_load)):
+def servers_with_room(gpus, gpus_per_server, types, memory):
+    """The servers with a GPU of these types, a bit each, that has ``memory`` bytes free, ascending."""
+    found = np.empty(len(gpus) // gpus_per_server, np.int64)
+    n = 0
+    for server in range(len(found)):
+        for g in range(server * gpus_per_server, (server + 1) * gpus_per_server):
+            if has_room(gpus, g, types, memory):
+                found[n] = server
+                n += 1
+                break
+    return found[:n]
+
+
+@kernel
+def add_up_loads(jobs, workers, gpus, gpus_per_server, servers, gpu_load, server_load):
+    """Ticks of service left on each GPU of these servers, and on all of each one's."""
+    for server in servers:
         server_load[server] = 0
         for g in range(server * gpus_per_server, (server + 1) * gpus_per_server):
             gpu_load[g] = load_of(jobs, workers, gpus, g)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from hocket.cluster.engine.gpu_memory import has_room
 from hocket.cluster.engine.placement.gpu_load import ascending
 from hocket.kernel import kernel
@@ -13,8 +15,11 @@ def least_loaded(gpus, gpu_load, types, memory, num, chosen):
 
     Ties go to the first.
     """
+    roomy = np.empty(len(gpus), np.int64)
     n = 0
-    for g in ascending(gpu_load):
-        if n < num and has_room(gpus, g, types, memory):
-            chosen[n] = g
+    for g in range(len(gpus)):
+        if has_room(gpus, g, types, memory):
+            roomy[n] = g
             n += 1
+    roomy = roomy[:n]
+    chosen[:num] = roomy[ascending(gpu_load[roomy])[:num]]

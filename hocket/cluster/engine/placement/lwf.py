@@ -33,13 +33,13 @@ def by_server(gpus, gpu_load, servers, gpus_per_server, types, memory, chosen):
 
 
 @kernel
-def least_workload_first(gpus, sites, rules, types, memory, num):
+def least_workload_first(gpus, sites, rules, servers, types, memory, num):
     """Write ``num`` GPUs of these types with ``memory`` bytes free to ``sites.chosen``.
 
-    Ties go to the first.
+    servers: those with such GPUs, ascending, whose loads ``sites`` has. Ties go to the first.
     """
     if num <= rules.kappa:
         least_loaded(gpus, sites.gpu_load, types, memory, num, sites.chosen)
     else:
-        servers = ascending(sites.server_load)
+        servers = servers[ascending(sites.server_load[servers])]
         by_server(gpus, sites.gpu_load, servers, rules.gpus_per_server, types, memory, sites.chosen[:num])

@@ -1,27 +1,27 @@
-"""Joined tasks: the forward and the backward task of a job that has its GPUs for itself, as one event.
+"""Joined tasks: the forward and the backward task of a job that computes on all its GPUs, as one event.
 
-Between the two no other job can get its GPUs but one that is placed there, or was and is launched. When one
-is, the job goes on task by task, as if it had come here so.
+Who waits for one of its GPUs goes behind it there, and stays so until the job has computed what it does.
+Between the two tasks a GPU can change hands only where another job becomes ready that goes before it: one
+that is placed or launched there, or has completed an iteration. Then the job goes on task by task, as if it
+had come here so.
 """
 
 from __future__ import annotations
 
-from hocket.cluster.engine.engine import list_changed_gpu
+from hocket.cluster.engine.engine import first_ready, list_changed_gpu
+from hocket.cluster.engine.policies.policy_dispatch import before
 from hocket.cluster.engine.records import BACKWARD, IN_BACKWARD, IN_FORWARD, NEVER, NONE
-from hocket.cluster.simulator.fast_forward.uninterrupted import gpus_alone
 from hocket.kernel import lean_kernel
 from hocket.sim.loop.lanes import set_time
 
 
 @lean_kernel
-def join_tasks(jobs, workers, gpus, forward_until, j, now):
+def join_tasks(jobs, workers, forward_until, j, now):
     """Let job j, which starts to compute on all its GPUs, compute both of its tasks as one; when that ends.
 
-    NEVER if others are on its GPUs, if it has batches that overlap, or if a task takes no time.
+    NEVER if it has batches that overlap, or if a task takes no time.
     """
     if jobs[j].overlaps == 1 or jobs[j].forward == 0 or jobs[j].backward == 0:
-        return NEVER
-    if not gpus_alone(jobs, workers, gpus, j):
         return NEVER
     for w in range(jobs[j].first_worker, jobs[j].first_worker + jobs[j].gpus):
         workers[w].phase = IN_BACKWARD
@@ -48,9 +48,14 @@ def _part_tasks(compute, clock, j, now):
 
 
 @lean_kernel
-def part_interrupted(compute, clock, now):
-    """Let joined tasks go on one by one where a job is placed or launched at this instant."""
+def part_challenged(compute, clock, now):
+    """Let joined tasks go on one by one where one who is ready now goes before their job."""
+    jobs, workers, gpus = compute.jobs, compute.workers, compute.gpus
     for i in range(compute.counts[0].touched):
-        w = compute.gpus[compute.touched_gpus[i]].running
-        if w != NONE and clock.forward_until[compute.workers[w].job] >= now:
-            _part_tasks(compute, clock, compute.workers[w].job, now)
+        g = compute.touched_gpus[i]
+        w = gpus[g].running
+        if w == NONE or clock.forward_until[workers[w].job] < now:
+            continue
+        other = first_ready(jobs, workers, gpus, g)
+        if other != NONE and before(jobs, workers[other].job, workers[w].job):
+            _part_tasks(compute, clock, workers[w].job, now)
