@@ -96,7 +96,7 @@ def interrupt(state, rules, j, kept, launch, now):
     _forget_place(state, j)
     jobs[j].kept, jobs[j].remaining = kept, jobs[j].iterations - kept
     jobs[j].launch = launch
-    submit(jobs, state.queue, state.counts, rules, j)
+    submit(jobs, state.queue, state.counts, state.sites.least_gpus, rules, j)
 
 
 @lean_kernel

@@ -29,6 +29,13 @@ from hocket.cluster.simulator.fast_forward.uninterrupted import (
     may_pass,
     resume_interrupted,
 )
+from hocket.cluster.simulator.job_lanes import (
+    LANE_COUNTS,
+    JobLanes,
+    give_lane,
+    make_lanes,
+    take_lane,
+)
 from hocket.cluster.simulator.outage_clock import OutageClock, no_outages, pass_outages
 from hocket.cluster.simulator.simulation_log import unwritten, write_group, write_level, write_transfer
 from hocket.kernel import lean_kernel, look_for_stop
@@ -52,6 +59,7 @@ HANDS = np.dtype(
             "spans",
             "levels",
             "level",
+            *LANE_COUNTS,
         )
     ],
     align=True,
@@ -61,7 +69,8 @@ HANDS = np.dtype(
 class VirtualClock(NamedTuple):
     """Events to come; arrays that :func:`run` modifies in place."""
 
-    tree: Ints  # minima over lanes, GPUs and then jobs
+    tree: Ints  # minima over ``leaves`` lanes, GPUs and then jobs, and room behind them
+    lanes: JobLanes
     groups: TaskGroups
     arrivals: Ints  # (J,) jobs by arrival
     stretches: Records  # (J,) STRETCH
@@ -75,15 +84,16 @@ class VirtualClock(NamedTuple):
 def make_clock(state: EngineState) -> VirtualClock:
     """A clock before the first arrival."""
     num_jobs, num_gpus = len(state.jobs), len(state.gpus)
-    leaves = 1
-    while leaves < num_gpus + num_jobs:
-        leaves *= 2
+    lanes, tree, leaves = make_lanes(num_gpus, num_jobs)
+    hands = np.zeros(1, HANDS)
+    hands["leaves"] = leaves
 
     def room(*shape: int) -> Ints:
         return np.zeros(shape, np.int64)
 
     return VirtualClock(
-        tree=np.full(2 * leaves, NEVER, np.int64),
+        tree=tree,
+        lanes=lanes,
         groups=TaskGroups(
             mate=room(num_gpus),
             size=room(num_gpus),
@@ -96,7 +106,7 @@ def make_clock(state: EngineState) -> VirtualClock:
         jumps=np.zeros(num_jobs, JUMP),
         passing=room(num_jobs),
         forward_until=np.full(num_jobs, NONE, np.int64),
-        hands=np.zeros(1, HANDS),
+        hands=hands,
         outages=no_outages(len(state.sites.server_load), num_jobs),
     )
 
@@ -113,7 +123,8 @@ def run(state, rules, clock, log, most_instants):
     jobs, workers, gpus, segments = state.jobs, state.workers, state.gpus, state.segments
     ports, links, touched_gpus, counts = state.ports, state.links, state.touched_gpus, state.counts
     moved_jobs, placed_jobs, queue = state.moved_jobs, state.placed_jobs, state.queue
-    tree, arrivals, hands, groups = clock.tree, clock.arrivals, clock.hands, clock.groups
+    arrivals, hands, groups, lane_of = clock.arrivals, clock.hands, clock.groups, clock.lanes.lane
+    tree = clock.tree[: 2 * clock.hands[0].leaves]
     stretches, jumps, passing, outages = clock.stretches, clock.jumps, clock.passing, clock.outages.events
     num_jobs, num_gpus = len(jobs), len(gpus)
 
@@ -152,7 +163,7 @@ def run(state, rules, clock, log, most_instants):
                     end_task(compute, rules, gpus[lane].running, now, groups.mate)
                 set_time(tree, lane, until)
                 continue
-            j = lane - num_gpus
+            j = clock.lanes.job[lane - num_gpus]
             set_time(tree, lane, NEVER)
             if jobs[j].stage == COMPUTING and jobs[j].launch > 0:
                 end_launch(compute, j, now)
@@ -174,6 +185,8 @@ def run(state, rules, clock, log, most_instants):
                 stop_transfer(network, rules, j, now)
         memory_freed = counts[0].over > 0
         if memory_freed:
+            for i in range(counts[0].over):
+                take_lane(clock, state.ended_jobs[i])
             finish_jobs(state, rules, now)
         if outages[hands[0].outage, 0] == now:
             pass_outages(state, rules, clock, log, now)
@@ -191,8 +204,11 @@ def run(state, rules, clock, log, most_instants):
         hands[0].jobs_arrived = arrived
         hands[0].placements += counts[0].placed
         for i in range(counts[0].placed):
-            if jobs[placed_jobs[i]].launch > 0:
-                set_time(tree, num_gpus + placed_jobs[i], now + jobs[placed_jobs[i]].launch)
+            j = placed_jobs[i]
+            give_lane(clock, num_gpus, j)
+            tree = clock.tree[: 2 * clock.hands[0].leaves]
+            if jobs[j].launch > 0:
+                set_time(tree, lane_of[j], now + jobs[j].launch)
         next_arrival = jobs[arrivals[arrived]].arrival if arrived < num_jobs else NEVER
         # The call costs more than to find out that there is nothing to do, which is nearly always so.
         interrupted, challenged = launched or counts[0].placed > 0, False
@@ -215,7 +231,8 @@ def run(state, rules, clock, log, most_instants):
             end = NEVER
             if jobs[j].stage == TRANSFERRING:
                 end = transfer_end(jobs, rules, j) if jobs[j].claims == 1 else chunk_end(jobs, rules, j, now)
-            set_time(tree, num_gpus + j, end)
+            if lane_of[j] != NONE:  # one that was interrupted has none
+                set_time(tree, lane_of[j], end)
             if log.enabled:
                 if jobs[j].stage == TRANSFERRING and log.transfer_starts[j] == NONE:
                     log.transfer_starts[j] = now
@@ -243,7 +260,7 @@ def run(state, rules, clock, log, most_instants):
                 else:
                     until = NEVER
                 if until != NEVER:
-                    set_time(tree, num_gpus + j, until)
+                    set_time(tree, lane_of[j], until)
                     continue
                 until = join_tasks(jobs, workers, clock.forward_until, j, now)
                 if until != NEVER:

@@ -13,6 +13,7 @@ from hocket.cluster.engine.interruptions import close_server, interrupt
 from hocket.cluster.engine.records import NEVER, NONE, Ints, Records
 from hocket.cluster.engine.state_parts import compute_state, network_state
 from hocket.cluster.simulator.fast_forward.uninterrupted import resume
+from hocket.cluster.simulator.job_lanes import take_lane
 from hocket.cluster.simulator.simulation_log import write_transfer
 from hocket.kernel import lean_kernel
 from hocket.sim.loop.lanes import set_time
@@ -62,15 +63,16 @@ def no_outages(num_servers: int, num_jobs: int) -> OutageClock:
 def _interrupt(state, rules, clock, log, j, now):
     """Let job j be interrupted, and nothing of it be to come in the clock."""
     jobs, workers, gpus, attempts = state.jobs, state.workers, state.gpus, clock.outages.attempts
-    num_gpus = len(gpus)
+    tree = clock.tree[: 2 * clock.hands[0].leaves]
     if clock.stretches[j].passing == 1:
         resume(_compute_state(state), _network_state(state), rules, clock, j, now)
     clock.jumps[j].known = 0
     clock.forward_until[j] = NONE
-    set_time(clock.tree, num_gpus + j, NEVER)
+    set_time(tree, clock.lanes.lane[j], NEVER)
+    take_lane(clock, j)
     for w in range(jobs[j].first_worker, jobs[j].first_worker + jobs[j].gpus):
         if gpus[workers[w].gpu].running == w:
-            set_time(clock.tree, workers[w].gpu, NEVER)
+            set_time(tree, workers[w].gpu, NEVER)
     if log.enabled and log.transfer_starts[j] != NONE:
         write_transfer(log, clock.hands, jobs, state.ports, j, now)
     if attempts[j].interruptions == 0:

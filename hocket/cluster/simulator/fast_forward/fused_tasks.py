@@ -44,7 +44,8 @@ def _part_tasks(compute, clock, j, now):
         if phase == BACKWARD:
             gpus[workers[w].gpu].running = NONE
             list_changed_gpu(gpus, compute.touched_gpus, compute.counts, workers[w].gpu)
-    set_time(clock.tree, clock.groups.leader[j, 0], at if at > now else NEVER)
+    tree = clock.tree[: 2 * clock.hands[0].leaves]
+    set_time(tree, clock.groups.leader[j, 0], at if at > now else NEVER)
 
 
 @lean_kernel

@@ -132,9 +132,10 @@ def end_stretch(compute, rules, clock, j, now):
 def resume(compute, network, rules, clock, j, now):
     """Let job j, in the middle of a stretch, go on event by event, as if it had come here so."""
     jobs, workers, gpus, mate = compute.jobs, compute.workers, compute.gpus, clock.groups.mate
+    tree = clock.tree[: 2 * clock.hands[0].leaves]
     catch_up(jobs, rules, clock.stretches, j, now)
     close_stretch(clock.stretches, clock.passing, clock.hands, j)
-    set_time(clock.tree, len(gpus) + j, NEVER)
+    set_time(tree, clock.lanes.lane[j], NEVER)
     begun = clock.stretches[j].since
     jobs[j].iteration_start, jobs[j].workers_pending = begun, jobs[j].gpus
     if begun == clock.stretches[j].begun:
@@ -164,7 +165,7 @@ def resume(compute, network, rules, clock, j, now):
             gpus[g].running = NONE
             list_changed_gpu(gpus, compute.touched_gpus, compute.counts, g)
     if end < NEVER:
-        set_time(clock.tree, leader, end)
+        set_time(tree, leader, end)
     if phase == WAITING:
         jobs[j].workers_pending = 0
         if offset == computing and ends:
