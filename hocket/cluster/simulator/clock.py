@@ -231,8 +231,7 @@ def run(state, rules, clock, log, most_instants):
             end = NEVER
             if jobs[j].stage == TRANSFERRING:
                 end = transfer_end(jobs, rules, j) if jobs[j].claims == 1 else chunk_end(jobs, rules, j, now)
-            if lane_of[j] != NONE:  # one that was interrupted has none
-                set_time(tree, lane_of[j], end)
+            set_time(tree, lane_of[j], end)
             if log.enabled:
                 if jobs[j].stage == TRANSFERRING and log.transfer_starts[j] == NONE:
                     log.transfer_starts[j] = now
