@@ -26,6 +26,8 @@ MOST_SPANS = 20_000
 _DIGITS = 8  # of a run's times, the longest of them
 
 _KINDS: tuple[str, ...] = get_args(Kind)
+_OF_LANES = {"all-gathers": "all-gather", "reduce-scatters": "reduce-scatter"}
+"""The names of transfers that have lanes of their own, by their lane."""
 
 
 class Contour(NamedTuple):
@@ -114,7 +116,18 @@ def timeline_figure(panels: Iterable[TimelinePanel], unit: TimeUnit) -> dict[str
         first = f", the first {len(spans)} of {len(panel.timeline.spans)} spans" if left_out else ""
         own = {"caption": panel.caption + first, "policy": panel.policy}
         drawn.append({**own, **_panel(panel.timeline, spans, names, unit)})
-    return {"names": list(names), "kinds": _KINDS, "panels": drawn}
+    labels = _labels([panel.timeline for panel in shown])
+    return {"names": list(names), "kinds": _KINDS, "labels": labels, "panels": drawn}
+
+
+def _labels(timelines: Sequence[Timeline]) -> list[str]:
+    """The name of each kind of span: a collective's where all of its spans are on that collective's lanes."""
+    lanes_of: dict[str, set[str]] = {kind: set() for kind in _KINDS}
+    for timeline in timelines:
+        for span in timeline.spans:
+            lanes_of[span.kind].add(timeline.lanes[span.lane].name)
+    only = {kind: next(iter(lanes)) for kind, lanes in lanes_of.items() if len(lanes) == 1}
+    return [_OF_LANES.get(only.get(kind, ""), kind) for kind in _KINDS]
 
 
 def _panel(

@@ -1,6 +1,7 @@
 // Pointing at a timeline's spans, going from one to the next by keyboard, zooming, and hiding kinds.
 function walkTimeline({figure, plot, selector, hidden, usedKinds, end, bar, laneHeight, draw, traces, drawn, onDrawn}) {
   const tooltip = document.getElementById("tooltip"), marker = document.getElementById("selected");
+  const labels = figure.labels ?? figure.kinds;  // a cluster's tasks are called by their kinds
   let cursor = null;  // the span that the keyboard is at: its panel, lane and index
 
   /** The span under the pointer, or the nearest within three pixels. */
@@ -27,7 +28,7 @@ function walkTimeline({figure, plot, selector, hidden, usedKinds, end, bar, lane
   }
 
   function spanText({panel, lane, i}) {
-    return `${figure.names[panel.name[i]]}\n${figure.kinds[panel.kind[i]]} · ${lane.process}, ${lane.name}\n` +
+    return `${figure.names[panel.name[i]]}\n${labels[panel.kind[i]]} · ${lane.process}, ${lane.name}\n` +
       `start ${timeText(panel.start[i])} · duration ${timeText(panel.length[i])}`;
   }
 
@@ -119,7 +120,7 @@ function walkTimeline({figure, plot, selector, hidden, usedKinds, end, bar, lane
       box.checked = true;
       swatch.className = "swatch";
       swatch.style.background = `var(--kind-${figure.kinds[kind]})`;
-      label.append(box, swatch, figure.kinds[kind]);
+      label.append(box, swatch, labels[kind]);
       box.addEventListener("change", () => {
         if (box.checked) hidden.delete(kind);
         else hidden.add(kind);

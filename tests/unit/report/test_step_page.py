@@ -14,11 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hocket.errors import HocketError
-from hocket.graph.timeline import Lane, Span, Timeline
+from hocket.graph.timeline import Kind, Lane, Span, Timeline
 from hocket.origin import Origin
 from hocket.report.result_files import Entry
 from hocket.report.step_page import render
-from hocket.report.step_plot_data import contours, overlap_figure
+from hocket.report.step_plot_data import TimelinePanel, contours, overlap_figure, timeline_figure
+from hocket.text import TimeUnit
 
 
 class Page(HTMLParser):
@@ -133,6 +134,21 @@ def test_no_timeline_says_how_to_get_one():
     assert "No timeline was given" in page.text
     assert "--timeline" in page.text
     assert page.data["timelines"] is None
+
+
+def test_collectives_with_lanes_of_their_own_are_called_by_their_names():
+    lanes = tuple(Lane(process="p", name=name) for name in ("compute", "all-gathers", "reduce-scatters"))
+    kinds: tuple[Kind, ...] = ("forward", "pull", "push")
+    spans = tuple(Span(lane=i, name=kind, kind=kind, start_s=i, end_s=i + 1) for i, kind in enumerate(kinds))
+    sharded = Timeline(title="t", lanes=lanes, spans=spans)
+    figure = timeline_figure([TimelinePanel("", "fsdp", sharded)], TimeUnit("s", 1.0))
+    assert figure is not None
+    called = dict(zip(figure["kinds"], figure["labels"], strict=True))
+    assert (called["pull"], called["push"], called["forward"]) == ("all-gather", "reduce-scatter", "forward")
+    both = [TimelinePanel("", "fsdp", sharded), TimelinePanel("", "tac", fake_timeline(num_ops=20))]
+    mixed = timeline_figure(both, TimeUnit("s", 1.0))
+    assert mixed is not None
+    assert mixed["labels"] == list(mixed["kinds"])  # one legend for a job with servers as well
 
 
 def test_the_best_timeline_is_drawn_below_another():
