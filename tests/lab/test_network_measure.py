@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow
 ATTEMPTS = 3  # what else runs on the machine makes a measurement worse, and not every one of them
 
 
-@pytest.mark.timeout(360)
+@pytest.mark.timeout(500)
 @pytest.mark.parametrize("rate_bps", [250e6, 1e9])
 def test_the_rate_is_measured_though_an_idle_link_passes_a_burst(name: str, rate_bps: float) -> None:
     command = [sys.executable, "-m", "hocket", "network", "measure", "--json"]
@@ -23,7 +23,7 @@ def test_the_rate_is_measured_though_an_idle_link_passes_a_burst(name: str, rate
     found = []
     with Lab(nodes=2, rate_bps=rate_bps, name=name) as lab:
         for _ in range(ATTEMPTS):
-            ranks = lab.run_all(command, timeout_s=100.0)
+            ranks = lab.run_all(command, timeout_s=150.0)
             assert [rank.returncode for rank in ranks] == [0, 0], ranks[0].stderr
             document = json.loads(ranks[0].stdout)
             # With two ranks each sends every byte once.
