@@ -141,7 +141,7 @@ def test_outputs_of_ended_ranks_are_kept_for_a_while(in_tmp: Path, monkeypatch: 
     ("field", "said"),
     [
         ("iteratoins", "did you mean 'iterations'?"),
-        ("priority", "jobs[0]: field 'priority' is unknown; choose one of: arrival_s, "),
+        ("colour", "jobs[0]: field 'colour' is unknown; choose one of: arrival_s, "),
         ("gpu_type", "field 'gpu_type' is unknown"),
     ],
 )
