@@ -25,8 +25,7 @@ def test_parameters_after_20_steps_are_bitwise_those_of_torchs_sharding(kind: st
 @pytest.mark.parametrize("world", [2, 4])
 @pytest.mark.parametrize("kind", ["gpt", "resnet"])
 def test_compiled_models_come_out_bitwise_as_torchs(kind: str, world: int) -> None:
-    # A thread of torch's has once aborted the end of an interpreter that had compiled.
-    for found in run(f"{CASES}:compiled", world=world, timeout_s=290, kind=kind, leaves_at_once=True):
+    for found in run(f"{CASES}:compiled", world=world, timeout_s=290, kind=kind):
         assert not any(found.values()), found
 
 
