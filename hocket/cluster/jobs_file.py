@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
@@ -70,29 +71,33 @@ def read_jobs(path: str | Path) -> JobSet:
     return decode_jobs(read_bytes(path), path)
 
 
-def decode_jobs(data: bytes, path: str | Path) -> JobSet:
-    """The jobs in ``data``, which is what the file at ``path`` holds; raises as :func:`read_jobs` does."""
+def decode_jobs(data: bytes, path: str | Path, of_programs: Sequence[str] | None = None) -> JobSet:
+    """The jobs in ``data``, which is what the file at ``path`` holds; raises as :func:`read_jobs` does.
+
+    ``of_programs``: the only other fields that a job may have; None: any that is not nearly one of ours.
+    """
     source = str(path)
     if is_csv(path):
         lines = rows_of_csv(data, source, _COLUMNS)
         rows = [(at, convert_document(row, _JobRow, f"{source}: {at}")) for at, row in lines]
     else:
         file = decode(data, _JobsFile, JOBS_FORMAT, source)
-        _check_spelling(data, source)
+        _check_fields(data, source, of_programs)
         rows = [(f"jobs[{i}]", row) for i, row in enumerate(file.jobs)]
     steps = _Steps(Path(path).parent)
     jobs = tuple(_job(row, steps, source, at) for at, row in rows)
     return JobSet(jobs=jobs, source=source)
 
 
-def _check_spelling(data: bytes, source: str) -> None:
-    """Refuse a field that is nearly one of a job's; others are programs' or a user's own."""
-    checked: set[str] = set()
+def _check_fields(data: bytes, source: str, of_programs: Sequence[str] | None) -> None:
+    """Refuse a field that would be passed over without a word; UnknownNameError."""
+    fields = sorted({*ROW_FIELDS, *(of_programs or ())})
+    known = set(fields)
     for place, job in enumerate(parse(data, source)["jobs"]):
-        for name in job.keys() - checked:
-            if name not in ROW_FIELDS and difflib.get_close_matches(name, ROW_FIELDS, n=1, cutoff=0.8):
-                raise UnknownNameError(f"{source}: jobs[{place}]: field", name, ROW_FIELDS)
-            checked.add(name)
+        for name in job.keys() - known:
+            if of_programs is not None or difflib.get_close_matches(name, fields, n=1, cutoff=0.8):
+                raise UnknownNameError(f"{source}: jobs[{place}]: field", name, fields)
+            known.add(name)
 
 
 def _job(row: _JobRow, steps: _Steps, source: str, field: str) -> Job:

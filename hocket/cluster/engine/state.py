@@ -220,7 +220,7 @@ def _job_rows(jobs: JobSet, types: Sequence[Collection[int]], paces: Records, ti
         row["num_segments"], row["num_batches"] = NUM_TASKS, len(job.batches)
         row["size"], row["arrival"] = job.size_bytes, round(job.arrival_s / tick_s)
         row["types"] = sum(1 << kind for kind in types[i])
-    # What a job could never be placed on has no times.
+    # A type on which a job could never be placed has no times.
     computing = paces["forward"] + paces["backward"]
     rows["type"] = np.where(computing > 0, computing, NEVER).argmin(axis=1)
     suited = paces[np.arange(len(rows)), rows["type"]]

@@ -96,13 +96,12 @@ class RayNode:
     """A node of a Ray cluster, on the machine of that host name or address.
 
     ``ranks_folder``: the folder of that machine in which its ranks are kept track of; ``token``: the file by
-    which we find out whether it has this machine's files; ``to_hold``: how many GPUs all nodes on that
-    machine are to have; they are held in Ray when the node is reached next. 0: none are. ``type``: of
-    its GPUs, "" where Ray does not say it.
+    which we find out whether it has this machine's files; ``held``: how many GPUs all nodes on that machine
+    have, which are held in Ray, 0: none are. ``type``: of its GPUs, "" where Ray does not say it.
     """
 
     def __init__(self, ray: Any, name: str, machine: str, ranks_folder: Path, token: Path) -> None:
-        self.to_hold = 0
+        self.held = 0
         self.name, self.address, self.python = name, "", sys.executable
         self.shares_files, self.here = True, False
         self.machine = name
@@ -127,12 +126,21 @@ class RayNode:
         self.shares_files = theirs.file_digest == ours.file_digest
         self.here = self.shares_files and theirs.boot == ours.boot
         self.machine = theirs.name
-        of_ray = found.get("Resources", {}).get("GPU")
-        self.devices = devices_of(theirs.devices, of_ray)
         self.type = type_in_ray(found) or self.type
-        if self.to_hold and of_ray:
-            self.devices = reserve_gpus(self._ray, found, self.cluster, self.to_hold)
+        if self.held:
+            try:
+                self.devices = reserve_gpus(self._ray, found, self.cluster, self.held)
+            except HocketError as error:  # other programs were quicker, and may end
+                raise AbsentError(f"{self.name} does not answer: {error}") from None
+        else:
+            self.devices = devices_of(theirs.devices, found.get("Resources", {}).get("GPU"))
         self._actor = actor
+
+    def hold(self, count: int) -> None:
+        """Hold ``count`` GPUs of its machine in Ray, where Ray has any there; raises as ``reserve_gpus``."""
+        found = self.ray_machine()
+        if found.get("Resources", {}).get("GPU"):
+            self.devices, self.held = reserve_gpus(self._ray, found, self.cluster, count), count
 
     def type_of(self, device: str) -> str:
         """The type of one of its GPUs, which Ray has for all of a machine; "" where it has none."""
@@ -252,6 +260,8 @@ def ray_nodes(ray: Any, folder: Path, count: int | None) -> list[Node]:
 def hold_gpus(nodes: Sequence[Node], gpus_per_server: int) -> None:
     """Hold in Ray the GPUs that each node is to have, where Ray has GPUs; these are the nodes' from then on.
 
+    A node that is absent has none held until the manager is started again.
+
     Raises
     ------
     HocketError
@@ -260,14 +270,14 @@ def hold_gpus(nodes: Sequence[Node], gpus_per_server: int) -> None:
     shared_out(nodes, gpus_per_server)  # it has as many
     there = [node for node in nodes if isinstance(node, RayNode) and node.devices]
     for node in there:
-        node.to_hold = sum(slots_of(each, gpus_per_server) for each in there if each.machine == node.machine)
-    for node in there:
-        node.reach()
+        on_it = [each for each in there if each.machine == node.machine]
+        with contextlib.suppress(AbsentError):
+            node.hold(sum(slots_of(each, gpus_per_server) for each in on_it))
 
 
 def let_gpus_go(ray: Any, nodes: Sequence[Node]) -> None:
     """Give GPUs back to Ray on machines on which none of our ranks is left."""
-    ours = [node for node in nodes if isinstance(node, RayNode) and node.to_hold]
+    ours = [node for node in nodes if isinstance(node, RayNode) and node.held]
     busy = {node.machine for node in ours if node.has_ranks()}
     for node in ours:
         if node.machine not in busy:

@@ -18,10 +18,10 @@ import msgspec
 from hocket.cluster.cluster import Cluster
 from hocket.cluster.jobs import Job
 from hocket.cluster.jobs_csv import is_csv
-from hocket.cluster.jobs_file import JOBS_FORMAT, ROW_FIELDS, decode_jobs
+from hocket.cluster.jobs_file import JOBS_FORMAT, decode_jobs
 from hocket.cluster.live.devices import MASK
-from hocket.document import decode, parse, read_bytes
-from hocket.errors import FormatError, UnknownNameError
+from hocket.document import decode, read_bytes
+from hocket.errors import FormatError
 from hocket.launch.credentials import new_credentials
 from hocket.launch.gate import (
     ATTEMPT_VARIABLE,
@@ -103,11 +103,11 @@ def decode_live_jobs(data: bytes, source: str) -> tuple[LiveJob, ...]:
 def _live_jobs(data: bytes, source: str, beside: Path | None, restarts: int | None) -> tuple[LiveJob, ...]:
     """The jobs in ``data``; ``beside``: where the files and folders are that they name."""
     programs = decode(data, _LiveFile, JOBS_FORMAT, source).jobs
-    _check_fields(data, source)
     for place, program in enumerate(programs):
         check_program(program, f"{source}: jobs[{place}]")
+    decoded = decode_jobs(data, source, _Program.__struct_fields__).jobs
     jobs = []
-    for place, (job, program) in enumerate(zip(decode_jobs(data, source).jobs, programs, strict=True)):
+    for place, (job, program) in enumerate(zip(decoded, programs, strict=True)):
         if job.batches and program.command is None and program.step is None:
             rule = "are simulated only; name a command, or the step and its plan, or leave them out"
             raise FormatError(source, f"jobs[{place}].batches", f"{rule} (job '{job.id}')")
@@ -120,15 +120,6 @@ def _live_jobs(data: bytes, source: str, beside: Path | None, restarts: int | No
         known["restarts"] = restarts if program.restarts is None else program.restarts
         jobs.append(LiveJob(**known, command=program.command, folder=folder))
     return tuple(jobs)
-
-
-def _check_fields(data: bytes, source: str) -> None:
-    """Refuse a field that no job has: a misspelt one would be passed over without a word."""
-    fields = sorted({*ROW_FIELDS, *_Program.__struct_fields__})
-    for place, job in enumerate(parse(data, source)["jobs"]):
-        for name in job:
-            if name not in fields:
-                raise UnknownNameError(f"{source}: jobs[{place}]: field", name, fields)
 
 
 def check_program(job: LiveJob | _Program, source: str) -> None:

@@ -1,6 +1,7 @@
 """Outages as the virtual clock has them: servers go down, their jobs queue again, and servers come back.
 
-What ends at the very instant at which a server goes down has ended; then jobs queue, and are placed.
+A task or transfer that ends at the instant at which a server goes down has ended; then jobs queue, and are
+placed.
 """
 
 from __future__ import annotations

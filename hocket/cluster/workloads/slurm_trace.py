@@ -13,8 +13,8 @@ an array, a job like others; ``12+0`` and ``12+1`` are parts of one heterogeneou
 Assumed: jobs that have ended count whatever their state, because they held their GPUs; those without a GPU,
 that never began or that are not over are left out. Records of one id are runs of one job, which was requeued:
 it arrives with the first submission, takes the time of all and the GPUs of the largest. A heterogeneous job
-wants the GPUs of all its parts. A part of a GPU (MIG) is one. What was trained is not known: a model of the
-contention paper's Table III is drawn. A job that says a type of GPU, ``gres/gpu:a100``, runs on that alone.
+wants the GPUs of all its parts. A part of a GPU (MIG) is one. The model is not known: one of the contention
+paper's Table III is drawn. A job that says a type of GPU, ``gres/gpu:a100``, runs on that alone.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Max-min fair sharing of one resource over time: of those who want more, the one 
 With GPUs as the only resource, and what was had in place of what is held, it is Dominant Resource Fairness
 (Ghodsi et al., "Dominant Resource Fairness: Fair Allocation of Multiple Resource Types", NSDI 2011).
 
-What a user has had is the sum over its jobs of their GPUs times how long they had them, from placement to
+A user's service is the sum over its jobs of their GPUs times how long they had them, from placement to
 end or until now, over the user's share (a weight, 1 unless it is given). Jobs queue by that, those of the
 user with the least first; those of one user, and of users that have had the same, by arrival. Transfers and
 tasks go by arrival, one transfer on a server, as under FIFO.

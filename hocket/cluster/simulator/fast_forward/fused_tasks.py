@@ -1,6 +1,6 @@
 """Joined tasks: the forward and the backward task of a job that computes on all its GPUs, as one event.
 
-Who waits for one of its GPUs goes behind it there, and stays so until the job has computed what it does.
+A job that waits for one of its GPUs goes behind it there, until the two tasks are over.
 Between the two tasks a GPU can change hands only where another job becomes ready that goes before it: one
 that is placed or launched there, or has completed an iteration. Then the job goes on task by task, as if it
 had come here so.

@@ -139,7 +139,7 @@ def resume(compute, network, rules, clock, j, now):
     begun = clock.stretches[j].since
     jobs[j].iteration_start, jobs[j].workers_pending = begun, jobs[j].gpus
     if begun == clock.stretches[j].begun:
-        # What it waited before this iteration counts when that is complete, which it need not come to.
+        # Waiting from an earlier time counts when this iteration is complete, which it need not come to.
         jobs[j].iteration_start -= clock.stretches[j].waited
         jobs[j].gpu_wait -= clock.stretches[j].waited
     offset, computing = now - begun, jobs[j].forward + jobs[j].backward

@@ -167,3 +167,28 @@ def test_a_node_is_of_the_type_that_ray_says_and_stays_so_while_it_is_away(tmp_p
     assert [node.type_of("0") for node in ray_nodes(cluster, tmp_path, None)] == ["a100", ""]
     red["Alive"] = False
     assert [node.type_of("0") for node in ray_nodes(cluster, tmp_path, None)] == ["a100", ""]
+
+
+def test_a_machine_that_comes_back_to_gpus_that_others_took_is_absent_until_they_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "token").write_text("a token of this cluster")
+    taken: list[bool] = []
+
+    def reserve(_ray: Any, _node: Any, _cluster: str, count: int) -> tuple[str, ...]:
+        if any(taken):
+            raise HocketError("2 GPUs of red: other programs hold too many of them")
+        return tuple(map(str, range(count)))
+
+    monkeypatch.setattr("hocket.cluster.live.ray_nodes.reserve_gpus", reserve)
+    found = machine("red", "10.0.0.1", FIRST) | {"Resources": {"CPU": 4.0, "GPU": 4.0}}
+    (node,) = ray_nodes(FakeRay(found), tmp_path, None)
+    assert isinstance(node, RayNode)
+    node.hold(2)
+    assert node.devices == ("0", "1")
+    taken.append(True)
+    with pytest.raises(AbsentError, match="node0 does not answer: 2 GPUs of red"):
+        node.reach()
+    taken.clear()
+    node.reach()
+    assert node.devices == ("0", "1")

@@ -1,4 +1,4 @@
-"""What users have had of the GPUs, by the records of their jobs, and what becomes of that after a restart."""
+"""GPU time of users, by the records of their jobs, also after a restart."""
 
 from __future__ import annotations
 

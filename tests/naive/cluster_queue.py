@@ -1,0 +1,255 @@
+"""The queue of the cluster engine's naive twin: the order of jobs, and the GPUs that each gets."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+from hocket.sim.draws import draw_number
+from tests.naive.cluster_state import Run, State, exact
+
+
+class Queue(State):
+    """Jobs that are placed, or wait."""
+
+    def by_servers(self, free: list[int], servers: list[int]) -> list[int]:
+        """Free GPUs of servers in the order of their load, in that of their own."""
+        of = {s: range(s * self.per_server, (s + 1) * self.per_server) for s in servers}
+        ordered = sorted(servers, key=lambda s: (sum(self.load(g) for g in of[s]), s))
+        return [g for s in ordered for g in sorted(of[s], key=lambda g: (self.load(g), g)) if g in free]
+
+    def choose(self, run: Run) -> list[int] | None:
+        """GPUs of the type on which it computes fastest, of those where it fits."""
+        free, speeds, suits = self.free(run), self.speeds(run), run.speed
+        of_type = {name: [g for g in free if self.type[g] == name] for name in speeds}
+        fitting = [name for name in speeds if len(of_type[name]) >= run.job.gpus]
+        if not fitting:
+            return None
+        speed = max(speeds[name] for name in fitting)
+        equal = [name for name in fitting if speeds[name] == speed]
+        self.compute_at(run, speed)
+        if self.placement == "blocks":
+            found = self.in_block(run, {name: of_type[name] for name in equal})
+            if found is None:
+                self.compute_at(run, suits)
+            return found
+        if self.placement == "earliest":
+            options = [self.choose_from(run, of_type[name]) for name in equal]
+            return min(options, key=lambda option: self.lost_time(run, option))
+        first = self.choose_from(run, [g for g in free if self.type[g] in equal])[0]
+        return self.choose_from(run, of_type[self.type[first]])
+
+    def choose_from(self, run: Run, free: list[int]) -> list[int]:
+        """The GPUs among these that the placement takes, in the order in which it does."""
+        n = run.job.gpus
+        servers = list(range(self.cluster.num_servers))
+        anywhere = sorted(free, key=lambda g: (self.load(g), g))
+        if self.placement == "ff":
+            return free[:n]
+        if self.placement == "ls":
+            return anywhere[:n]
+        if self.placement == "rand":
+            return sorted(free, key=lambda g: (draw_number(self.seed, run.number, g), g))[:n]
+        if self.placement.startswith("lwf-"):
+            if n <= int(self.placement[4:]):
+                return anywhere[:n]
+            return self.by_servers(free, servers)[:n]
+        assert self.placement == "earliest"
+        options = [self.by_servers(free, [s]) for s in servers]
+        if self.cluster.racks > 1:
+            racks = [[s for s in servers if self.rack[s] == rack] for rack in range(self.cluster.racks)]
+            options += [self.by_servers(free, rack) for rack in racks]
+        options += [self.by_servers(free, servers), anywhere]
+        options = [sorted(option[:n]) for option in options if len(option) >= n]
+        return min(options, key=lambda option: self.lost_time(run, option))
+
+    def in_block(self, run: Run, of_type: dict[str, list[int]]) -> list[int] | None:
+        """GPUs of one of these types in a block; None while some block would have room."""
+        size, n = 1, run.job.gpus
+        while size * self.per_server < n:
+            size *= 2
+        servers = list(range(self.cluster.num_servers))
+        blocks = [servers[first : first + size] for first in range(0, len(servers), size)]
+        options = [self.by_servers(free, block)[:n] for free in of_type.values() for block in blocks]
+        options = [option for option in options if len(option) == n]
+        if options:
+            return min(options, key=lambda option: self.lost_service(run, option))
+        waited = self.now - exact(run.job.arrival_s)
+        starving = self.scheduling.starvation_s is not None and waited >= exact(self.scheduling.starvation_s)
+        large = [
+            g
+            for g in range(self.cluster.num_gpus)
+            if self.memory[g] >= run.job.memory_bytes and not self.is_down(g // self.per_server)
+        ]
+        some_day = any(
+            sum(self.type[g] == name and g // self.per_server in block for g in large) >= n
+            for name in of_type
+            for block in blocks
+        )
+        if some_day and not starving:
+            return None
+        first = self.by_servers([g for free in of_type.values() for g in free], servers)[0]
+        return self.by_servers(of_type[self.type[first]], servers)[:n]
+
+    def lost_service(self, run: Run, option: list[int]) -> Fraction:
+        """The service before the job on its busiest server and GPU, and that which it delays there."""
+        wide = run.job.gpus > self.per_server
+        computing = run.remaining * self.computing(run)
+        transfers = run.remaining * self.reduce(run) if wide else Fraction(0)
+        service = (computing + transfers) * run.job.gpus
+
+        def lost(there: list[list[tuple[Run, Fraction]]], own: Fraction) -> Fraction:
+            first = [
+                sum((work for other, work in each if self.service_left(other) <= service), Fraction(0))
+                for each in there
+            ]
+            delayed = [sum(self.service_left(other) > service for other, _ in each) for each in there]
+            return max(first) + max(delayed) * own
+
+        here = self.placed()
+        found = lost(
+            [[(r, r.remaining * self.computing(r)) for r in here if g in r.gpus] for g in option], computing
+        )
+        if wide:
+            links = {g // self.per_server for g in option}
+            found += lost(
+                [[(r, r.remaining * self.reduce(r)) for r in here if s in r.servers] for s in links],
+                transfers,
+            )
+        return found
+
+    def service_left(self, run: Run) -> Fraction:
+        return run.remaining * self.per_iteration(run) * run.job.gpus
+
+    def lost_time(self, run: Run, option: list[int]) -> Fraction:
+        servers = {g // self.per_server for g in option}
+        computing = run.job.iterations * self.computing(run)
+        alone = computing
+        if len(servers) > 1:
+            shares = [Fraction(1 + self.users(("server", s))) for s in servers]
+            racks = {self.rack[s] for s in servers}
+            if len(racks) > 1:
+                for rack in racks:
+                    carried = self.capacity(("rack", rack)) * self.b
+                    shares.append((1 + self.users(("rack", rack))) / carried)
+            alone += run.job.iterations * self.exposed(run, max(shares))
+        ahead, delayed = Fraction(0), 0
+        for g in option:
+            here = [other for other in self.placed() if g in other.gpus]
+            left = {other: other.remaining * self.per_iteration(other) for other in here}
+            first = [other for other in here if left[other] * other.job.gpus <= alone * run.job.gpus]
+            ahead = max(ahead, sum((left[other] for other in first), Fraction(0)))
+            delayed = max(delayed, len(here) - len(first))
+        return alone + ahead + computing * delayed
+
+    def held(self, user: str) -> int:
+        """GPUs that jobs of a user hold."""
+        return sum(run.job.gpus for run in self.placed() if run.job.user == user)
+
+    def in_quota(self, run: Run) -> bool:
+        user, quotas = run.job.user, self.scheduling.quotas
+        quota = quotas.get(user, quotas.get("*", 10**9))
+        return self.kept.get(user, run) is run and self.held(user) + run.job.gpus <= quota
+
+    def keep_quota(self, run: Run) -> None:
+        """Until the queue is placed no other job of the user is, if it has a quota."""
+        if run.job.user in self.scheduling.quotas or "*" in self.scheduling.quotas:
+            self.kept.setdefault(run.job.user, run)
+
+    def had(self, user: str) -> Fraction:
+        """GPU seconds of a user's jobs until now, over its share."""
+        shares = self.scheduling.shares
+        total = Fraction(0)
+        for run in self.runs:
+            if run.job.user == user:
+                total += run.had
+            if run.job.user == user and run.start is not None:
+                total += run.job.gpus * ((self.now if run.finish is None else run.finish) - run.start)
+        return total / shares.get(user, shares.get("*", 1))
+
+    def queue_key(self, run: Run) -> Any:
+        if self.policy == "fair-share":
+            return (-run.job.priority, self.had(run.job.user), self.key(run))
+        return (-run.job.priority, self.key(run))
+
+    def place(self) -> None:
+        """Place who fits; first those that have queued for long, which hold GPUs where they do not."""
+        queue = [r for r in self.runs if exact(r.job.arrival_s) <= self.now and r.start is None]
+        if self.scheduling.starvation_s is not None:
+            since = self.now - exact(self.scheduling.starvation_s)
+            starving = [run for run in queue if exact(run.job.arrival_s) <= since]
+            for run in sorted(starving, key=lambda run: (run.job.arrival_s, run.job.id)):
+                if self.in_quota(run):
+                    if self.place_on(run, self.choose(run)):
+                        continue
+                    if not self.hold(run):
+                        break
+                self.keep_quota(run)
+        held = dict(self.held_gpus)
+        for run in sorted((run for run in queue if run.start is None), key=self.queue_key):
+            if not self.in_quota(run):
+                continue
+            placed = self.place_on(run, self.choose(run))
+            if not placed and held:
+                self.held_gpus = {g: by for g, by in held.items() if not self.is_open(run, g, by)}
+                placed = self.place_on(run, self.choose(run))
+                self.held_gpus = dict(held)
+            if not placed and self.policy == "strict-fifo":
+                break
+        self.held_gpus, self.kept = {}, {}
+
+    def hold(self, run: Run) -> bool:
+        waits = {
+            g: Fraction(0) if self.has_room(g, run) else self.load(g)
+            for g in range(self.cluster.num_gpus)
+            if g not in self.held_gpus and self.memory[g] >= run.job.memory_bytes
+            if not self.is_down(g // self.per_server)
+        }
+        options = []
+        for name, speed in self.speeds(run).items():
+            there = sorted((g for g in waits if self.type[g] == name), key=lambda g: (waits[g], g))
+            if len(there) >= run.job.gpus:
+                first = there[: run.job.gpus]
+                options.append((waits[first[-1]] + self.service(run, speed), first))
+        if not options:
+            return False
+        _, first = min(options, key=lambda option: option[0])
+        reserved = self.now + waits[first[-1]]
+        run.reserved = reserved if run.reserved is None else min(run.reserved, reserved)
+        self.held_gpus |= dict.fromkeys(first, run)
+        return True
+
+    def is_open(self, run: Run, g: int, by: Run) -> bool:
+        """True if the job may have a GPU that another one holds."""
+        speeds = self.speeds(run)
+        if self.type[g] not in speeds:
+            return False
+        end = self.now + exact(run.job.startup_s) + self.service(run, speeds[self.type[g]]) + self.load(g)
+        assert by.reserved is not None
+        return self.has_room(g, run) and (by is run or end <= by.reserved)
+
+    def service(self, run: Run, speed: Fraction) -> Fraction:
+        """The service left of a job that queues, at a speed of computing."""
+        before = run.speed
+        self.compute_at(run, speed)
+        found = run.remaining * (self.computing(run) + (self.reduce(run) if run.job.gpus > 1 else 0))
+        self.compute_at(run, before)
+        return found
+
+    def place_on(self, run: Run, gpus: list[int] | None) -> bool:
+        """Place a job on these GPUs, if there are any."""
+        if gpus is None:
+            return False
+        run.gpus, run.start = sorted(gpus), self.now
+        run.first_start = self.now if run.first_start is None else run.first_start
+        assert len({self.type[g] for g in gpus}) == 1
+        self.compute_at(run, self.speeds(run)[self.type[gpus[0]]])
+        servers = sorted({g // self.per_server for g in gpus})
+        run.servers = servers if len(servers) > 1 else []
+        run.overlaps = bool(run.servers and run.job.batches)
+        run.piece = dict.fromkeys(run.gpus, 0)
+        run.phase = dict.fromkeys(run.gpus, "waits" if run.overlaps else "forward")
+        if run.job.startup_s:
+            run.phase = dict.fromkeys(run.gpus, "launches")
+            run.launched = self.now + exact(run.job.startup_s)
+        return True
