@@ -26,7 +26,9 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(200)]
 def gpus(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A Ray cluster of one machine with four GPUs, which are numbers alone."""
     monkeypatch.setattr(ray_reservation, "_ANSWER_S", 8.0)
-    ray.init(num_cpus=1, num_gpus=4, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    ray.init(
+        "local", num_cpus=1, num_gpus=4, include_dashboard=False, log_to_driver=False, logging_level="ERROR"
+    )
     yield
     ray.shutdown()
 
