@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from hocket.report.comparison import ComparedRun, ComparedTime, Comparison, OneSided
 from hocket.report.verdicts import (
+    LITTLE,
     best_buckets,
     comparison_verdict,
     gained,
@@ -196,11 +197,13 @@ def test_a_result_says_less_where_it_is_and_its_share(ours, theirs, bound):
         assert float(over[1]) == pytest.approx(100 * (1 / bound - 1), rel=0.06, abs=0.51)
 
 
-@given(times=st.lists(TIMES, min_size=1, max_size=8), usual=TIMES)
-def test_a_ranking_claims_a_gain_only_where_there_is_one(times, usual):
+@given(parts=st.lists(TIMES | st.floats(0.9, 1.1), min_size=1, max_size=8), usual=TIMES)
+def test_a_ranking_claims_a_gain_only_where_there_is_one(parts, usual):
+    times = [part * usual for part in parts]
     rows = [*(reduced(f"p{k}", time_s) for k, time_s in enumerate(times)), reduced("ddp", usual)]
     said, best_s = ranking_verdict(rows, WHERE), min(*times, usual)
-    assert gains(rows) == said.startswith("best of ")
+    assert (gained(rows) > 0.0) == said.startswith("best of ")
+    assert gains(rows) == (gained(rows) > LITTLE)
     if said.startswith("no other policy beats ddp"):
         assert usual <= best_s * (1 + 6e-4)
     else:
