@@ -120,8 +120,15 @@ def sweep_table(sweep: Sweep) -> Table:
         percent_column("Util.", [row.gpu_utilization.mean for row in rows], decimals=2),
         time_column("Makespan", [row.makespan_s.mean for row in rows], unit),
     ]
+    interruptions = number_column("Intr.", [_mean(row.interruptions) for row in rows], decimals=1)
+    lost = number_column("Lost", [_mean(row.lost_gpu_hours) for row in rows], unit="GPU h")
+    columns += known([interruptions, lost])
     least = min(each.mean for each in averages)
     return terminal_table(columns, [each.mean == least for each in averages])
+
+
+def _mean(estimate: Estimate | None) -> float | None:
+    return None if estimate is None else estimate.mean
 
 
 def _half(estimate: Estimate, scale: float) -> Cell:

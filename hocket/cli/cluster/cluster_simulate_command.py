@@ -10,7 +10,7 @@ import msgspec
 import typer
 
 from hocket.cli import options
-from hocket.cli.answer_settings import DEFAULT, heading
+from hocket.cli.answer_settings import heading
 from hocket.cli.cluster.cluster_options import SchedulingOptions
 from hocket.cli.cluster.cluster_settings import assumed_of_cluster, cluster_settings
 from hocket.cli.cluster.outage_options import FailingClusterOptions
@@ -97,8 +97,7 @@ def simulate(
         assert result.timeline is not None
         write_json(recorded_document(result.timeline, row) | made, trace.timeline)
     if json:
-        assumed = assumed_of_cluster(context, cluster, [unsaid])
-        assumed |= {each.key: each.value for each in machines.settings(context) if each.source == DEFAULT}
+        assumed = assumed_of_cluster(context, cluster, [unsaid]) | machines.assumed(context)
         print_json({**msgspec.to_builtins(row), **made, "assumed": assumed})
     else:
         print(heading([*cluster_settings(context, cluster), *machines.settings(context)]))

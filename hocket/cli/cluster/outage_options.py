@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hocket.cli.answer_settings import AnswerSetting, option_setting
+from hocket.cli.answer_settings import DEFAULT, AnswerSetting, option_setting
 from hocket.cli.cluster.cluster_options import SimulatedClusterOptions
 from hocket.cli.list_options import long_duration
 from hocket.cli.panels import MACHINES, option
@@ -105,6 +105,10 @@ class FailingClusterOptions(SimulatedClusterOptions):
             )
             settings.append(option_setting(context, "checkpoint_every", every, text))
         return settings
+
+    def assumed(self, context: typer.Context) -> dict[str, Any]:
+        """Those of the settings that were not given, by the option's name."""
+        return {each.key: each.value for each in self.settings(context) if each.source == DEFAULT}
 
 
 def _maintenance(text: str) -> tuple[Maintenance, ...]:

@@ -12,9 +12,10 @@ import typer
 
 from hocket.cli import options
 from hocket.cli.answer_settings import heading
-from hocket.cli.cluster.cluster_options import PLACEMENT, POLICY, QueueOptions, SimulatedClusterOptions
+from hocket.cli.cluster.cluster_options import PLACEMENT, POLICY, QueueOptions
 from hocket.cli.cluster.cluster_settings import assumed_of_cluster, cluster_settings
 from hocket.cli.cluster.job_set_commands import Overlap, drawn_jobs
+from hocket.cli.cluster.outage_options import FailingClusterOptions
 from hocket.cli.name_options import lowercase
 from hocket.cli.option_groups import grouped
 from hocket.cli.panels import GENERAL, JOBS, option
@@ -135,7 +136,7 @@ def sweep(
     *,
     drawing: WorkloadOptions,
     compared: ComparedOptions,
-    machines: SimulatedClusterOptions,
+    machines: FailingClusterOptions,
     runs: SweepRuns,
     json: options.Json = False,
 ) -> None:
@@ -147,7 +148,7 @@ def sweep(
 
     if (drawing.workload is None) == (not jobs):
         raise HocketError("a sweep takes either JOBS files or --workload paper; give one of them")
-    cluster = machines.cluster()
+    cluster, down = machines.cluster(), machines.outages(runs.seed)
     if drawing.workload is not None:
         job_sets = drawing.drawn(drawing.workload, runs.seed, cluster)
     else:
@@ -158,14 +159,16 @@ def sweep(
             [(job_set, runs.seed + i) for i, job_set in enumerate(job_sets)],
             cluster,
             schedulings=compared.schedulings(runs.seed, machines.chunk_bytes()),
+            outages=down,
             engine=runs.engine,
             progress=report,
         )
     unsaid = [assumed_speeds(job_set, cluster) for job_set in job_sets]
     if json:
-        print_json({**msgspec.to_builtins(found), "assumed": assumed_of_cluster(context, cluster, unsaid)})
+        assumed = assumed_of_cluster(context, cluster, unsaid) | machines.assumed(context)
+        print_json({**msgspec.to_builtins(found), "assumed": assumed})
         return
-    print(heading(cluster_settings(context, cluster)))
+    print(heading([*cluster_settings(context, cluster), *machines.settings(context)]))
     print_table(sweep_table(found))
     for line in dict.fromkeys(each for each in unsaid if each):
         note(line)

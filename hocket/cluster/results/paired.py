@@ -8,7 +8,7 @@ from itertools import combinations
 import msgspec
 import numpy as np
 
-from hocket.cluster.results.run_statistics import Figures, Floats, SimulatedCluster
+from hocket.cluster.results.run_statistics import Figures, Floats, OutageSetting, SimulatedCluster
 from hocket.confidence import interval_95
 
 
@@ -21,12 +21,18 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SweepRun(Figures, frozen=True, kw_only=True):
-    """One run: the figures of a placement and policy on one job set."""
+    """One run: the figures of a placement and policy on one job set.
+
+    ``went_down``, ``interruptions``, ``lost_gpu_hours``: with outages, of servers, of jobs, for nothing.
+    """
 
     job_set: str
     seed: int
     events: int
     wall_s: float
+    went_down: int | None = None
+    interruptions: int | None = None
+    lost_gpu_hours: float | None = None
 
 
 class SweepRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,6 +45,8 @@ class SweepRow(msgspec.Struct, frozen=True, kw_only=True):
     p95_jct_s: Estimate
     gpu_utilization: Estimate
     makespan_s: Estimate
+    interruptions: Estimate | None = None
+    lost_gpu_hours: Estimate | None = None
     runs: tuple[SweepRun, ...]
 
 
@@ -65,7 +73,7 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True):
     """All rows in the order asked for, and each pair of them, the later one against the earlier.
 
     ``overlapping``: jobs of all job sets whose transfers overlap their computing. ``bound_jct_s``: no policy
-    and no placement has lower averages.
+    and no placement has lower averages. ``outages``: as asked for, drawn by each run's seed.
     """
 
     servers: int
@@ -78,11 +86,14 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True):
     rows: tuple[SweepRow, ...]
     pairs: tuple[PairedRow, ...]
     wall_s: float
+    outages: OutageSetting | None = None
 
 
 def sweep_row(placement: str, policy: str, runs: Sequence[SweepRun]) -> SweepRow:
     """The means of ``runs``, one a job set."""
-    figures = ("average_jct_s", "median_jct_s", "p95_jct_s", "gpu_utilization", "makespan_s")
+    figures = ["average_jct_s", "median_jct_s", "p95_jct_s", "gpu_utilization", "makespan_s"]
+    if runs[0].interruptions is not None:
+        figures += ["interruptions", "lost_gpu_hours"]
     estimates = {key: estimate(_of(runs, key)) for key in figures}
     return SweepRow(placement=placement, policy=policy, **estimates, runs=tuple(runs))
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from hocket.cluster.cluster import Cluster
     from hocket.cluster.engine.scheduling import Scheduling
     from hocket.cluster.jobs import JobSet
-    from hocket.cluster.simulator.outages import OutageToll
+    from hocket.cluster.simulator.outages import Outages, OutageToll
     from hocket.cluster.simulator.simulate import ClusterRun
 
 Floats = npt.NDArray[np.float64]
@@ -94,16 +94,21 @@ class SimulatedCluster(msgspec.Struct, frozen=True, kw_only=True):
     gpu_types: tuple[GpuType, ...] = ()
 
 
-class OutageRow(msgspec.Struct, frozen=True, kw_only=True):
-    """The outages of a run: as asked for, how often a server ``went_down``, and what that cost.
-
-    ``maintenance``: server, from and to; ``lost_gpu_hours``: that jobs had GPUs for nothing.
-    """
+class OutageSetting(msgspec.Struct, frozen=True, kw_only=True):
+    """Outages as asked for; ``maintenance``: server, from and to."""
 
     mtbf_s: float | None
     repair_s: float | None
     checkpoint_every_s: float | None
     maintenance: tuple[tuple[int, float, float], ...]
+
+
+class OutageRow(OutageSetting, frozen=True, kw_only=True):
+    """The outages of a run: as asked for, how often a server ``went_down``, and what that cost.
+
+    ``lost_gpu_hours``: that jobs had GPUs for nothing.
+    """
+
     went_down: int
     interruptions: int
     lost_gpu_hours: float
@@ -232,19 +237,27 @@ def cluster_row(run: ClusterRun, jobs: JobSet, cluster: Cluster) -> ClusterRow:
         gpus_per_server=cluster.gpus_per_server,
         setting=setting_of(cluster, run.scheduling),
         overlapping=sum(bool(job.batches) for job in jobs.jobs),
-        outages=None if toll is None else _outage_row(toll, jobs),
+        outages=None if toll is None else outage_row(toll, jobs),
         events=run.events,
         wall_s=run.wall_s,
     )
 
 
-def _outage_row(toll: OutageToll, jobs: JobSet) -> OutageRow:
-    outages, gpus = toll.outages, np.array([job.gpus for job in jobs.jobs])
-    return OutageRow(
+def outage_setting(outages: Outages) -> OutageSetting:
+    """The setting with which ``outages`` are drawn anew, beside their seed."""
+    return OutageSetting(
         mtbf_s=outages.mtbf_s,
         repair_s=None if outages.mtbf_s is None else outages.repair_s,
         checkpoint_every_s=outages.checkpoint_every_s,
         maintenance=tuple((each.server, each.from_s, each.to_s) for each in outages.maintenance),
+    )
+
+
+def outage_row(toll: OutageToll, jobs: JobSet) -> OutageRow:
+    """The row of a run's outages, of ``jobs``."""
+    gpus = np.array([job.gpus for job in jobs.jobs])
+    return OutageRow(
+        **msgspec.structs.asdict(outage_setting(toll.outages)),
         went_down=toll.went_down,
         interruptions=int(toll.interruptions.sum()),
         lost_gpu_hours=float((toll.lost_s * gpus).sum()) / 3600,

@@ -16,7 +16,8 @@ from hocket.cluster.engine.users import check_users
 from hocket.cluster.jobs import JobSet
 from hocket.cluster.results.jct_bound import bound_jct_s
 from hocket.cluster.results.paired import Sweep, SweepRun, estimate, paired_rows, sweep_row
-from hocket.cluster.results.run_statistics import figures_of, setting_of
+from hocket.cluster.results.run_statistics import figures_of, outage_row, outage_setting, setting_of
+from hocket.cluster.simulator.outages import Outages
 from hocket.cluster.simulator.simulate import simulate
 from hocket.errors import HocketError
 from hocket.executors import Progress, on_processes, on_ray
@@ -29,6 +30,7 @@ def sweep(
     cluster: Cluster,
     *,
     schedulings: Sequence[Scheduling],
+    outages: Outages | None = None,
     engine: Engine = "processes",
     progress: Progress | None = None,
 ) -> Sweep:
@@ -37,6 +39,7 @@ def sweep(
     They differ in placement or policy alone; shares are of those policies that share by them.
 
     job_sets : each with its seed, which decides what placements draw.
+    outages : of all runs; drawn by the job set's seed, so that they are the same for all schedulings.
     engine : "processes" uses all cores, "ray" a Ray cluster: the one that RAY_ADDRESS names, else one on this
         machine for as long as it takes.
     progress : called with runs done and in all.
@@ -56,7 +59,12 @@ def sweep(
         raise HocketError("a placement or policy is named twice; name each once")
     began = time.perf_counter()
     tasks = [
-        (jobs, cluster, dataclasses.replace(scheduling, seed=seed))
+        (
+            jobs,
+            cluster,
+            dataclasses.replace(scheduling, seed=seed),
+            None if outages is None else dataclasses.replace(outages, seed=seed),
+        )
         for scheduling in schedulings
         for jobs, seed in job_sets
     ]
@@ -77,12 +85,25 @@ def sweep(
         rows=rows,
         pairs=paired_rows(rows),
         wall_s=time.perf_counter() - began,
+        outages=None if outages is None else outage_setting(outages),
     )
 
 
-def _run(jobs: JobSet, cluster: Cluster, scheduling: Scheduling) -> SweepRun:
-    run = simulate(jobs, cluster, scheduling)
-    figures = msgspec.structs.asdict(figures_of(run))
-    return SweepRun(
-        **figures, job_set=jobs.source, seed=scheduling.seed, events=run.events, wall_s=run.wall_s
+def _run(jobs: JobSet, cluster: Cluster, scheduling: Scheduling, outages: Outages | None) -> SweepRun:
+    run = simulate(jobs, cluster, scheduling, outages=outages)
+    found = SweepRun(
+        **msgspec.structs.asdict(figures_of(run)),
+        job_set=jobs.source,
+        seed=scheduling.seed,
+        events=run.events,
+        wall_s=run.wall_s,
+    )
+    if run.toll is None:
+        return found
+    toll = outage_row(run.toll, jobs)
+    return msgspec.structs.replace(
+        found,
+        went_down=toll.went_down,
+        interruptions=toll.interruptions,
+        lost_gpu_hours=toll.lost_gpu_hours,
     )

@@ -333,6 +333,38 @@ def test_transfers_of_generated_jobs_overlap(in_tmp: Path) -> None:
     assert row["average_jct_s"] < found[0]["rows"][0]["average_jct_s"]["mean"]
 
 
+def test_a_sweep_has_the_same_outages_for_each_setting_of_one_seed(in_tmp: Path) -> None:
+    few = ("--jobs", "8", "--period", "20s")
+    down = ("--mtbf", "1h", "--maintenance", "1:1min-3min", "--checkpoint-every", "1min", "--servers", "8")
+    sweep = ("cluster", "sweep", "--workload", "paper", *few, "--policies", "srsf-1,fifo", *down)
+    found = json.loads(hocket(*sweep, "--seeds", "2", "--json").out)
+    assert found["outages"] == {
+        "mtbf_s": 3600.0,
+        "repair_s": 14400.0,
+        "checkpoint_every_s": 60.0,
+        "maintenance": [[1, 60.0, 180.0]],
+    }
+    assert found["assumed"]["repair"] == "4h"
+    for seed in range(2):
+        hocket("cluster", "generate", "paper", "--seed", f"{seed}", *few, "-o", "one.json")
+        for row in found["rows"]:
+            setting = ("--placement", row["placement"], "--policy", row["policy"], "--seed", f"{seed}")
+            alone = json.loads(hocket("cluster", "simulate", "one.json", *setting, *down, "--json").out)
+            run = row["runs"][seed]
+            assert run["average_jct_s"] == alone["average_jct_s"]
+            keys = ("went_down", "interruptions", "lost_gpu_hours")
+            assert [run[key] for key in keys] == [alone["outages"][key] for key in keys]
+            assert run["interruptions"] > 0
+    lost = [run["lost_gpu_hours"] for run in found["rows"][0]["runs"]]
+    assert found["rows"][0]["lost_gpu_hours"]["mean"] == pytest.approx(sum(lost) / 2)
+    assert lost[0] != lost[1]
+    told = hocket(*sweep, "--seeds", "2").out
+    assert "repair 4h (default)" in " ".join(told.split())
+    assert "GPU h" in told
+    plain = json.loads(hocket(*sweep[:8], "--servers", "8", "--seeds", "1", "--json").out)
+    assert (plain["outages"], plain["rows"][0]["interruptions"]) == (None, None)
+
+
 def test_sweep_over_files_prints_tables_for_people(jobs: str) -> None:
     ran = hocket("cluster", "sweep", jobs, *SMALL, "--policies", "srsf-1,fifo")
     assert ran.status == 0
@@ -354,6 +386,8 @@ def test_sweep_over_files_prints_tables_for_people(jobs: str) -> None:
         (("absent.json",), "cannot be read"),
         (("jobs.json", "--seeds", "3", "--overlap"), "--seeds, --overlap: JOBS files say so themselves"),
         (("jobs.json", "--sizes", "paper"), "--sizes: JOBS files say so themselves"),
+        (("jobs.json", "--repair", "4h"), "--repair 4h is of servers that fail; give --mtbf, too"),
+        (("jobs.json", "--maintenance", "16:1h-2h"), "the cluster has 16 servers, 0 to 15"),
     ],
 )
 def test_sweeps_that_cannot_be_served(arguments: tuple[str, ...], rule: str, jobs: str) -> None:
