@@ -101,9 +101,9 @@ class Cluster:
             found[run.name] = WholeType(run.name, before + run.num_gpus, memory)
         return tuple(found.values())
 
-    def type_name_of(self, gpu: int) -> str:
-        """The name of a GPU's type, "" where nobody names it."""
-        return self.types[int(self.type_of_gpu()[gpu])].name
+    def type_names(self) -> list[str]:
+        """The name of each GPU's type, "" where nobody names it."""
+        return [self.types[kind].name for kind in self.type_of_gpu().tolist()]
 
     def type_of_gpu(self) -> npt.NDArray[np.int64]:
         """The number of each GPU's type among :attr:`types`, (GPUs,)."""

@@ -4,7 +4,8 @@
   const mostOver = 20;
   const mostNamed = 12;  // jobs and transfers in the texts below the figures
   const mostTransfers = 1500;
-  const headings = ["Job", "Doing", "Iteration", "GPUs", "Waited [s]", "JCT [s]", "Tries", "Reason"];
+  const mostNodes = 3;  // named of those with the same GPUs
+  const headings = ["Job", "Doing", "Iteration", "GPUs", "GPU type", "Waited [s]", "JCT [s]", "Tries", "Reason"];
   let state = null;
 
   function put(id, text) {
@@ -20,10 +21,24 @@
     return state.devices[server]?.[gpu] ?? gpu;
   }
 
+  /** The type of a node's GPU, as it stands behind its name. */
+  function kindOf(server, gpu) {
+    const kind = state.gpu_types[server]?.[gpu];
+    return kind ? `, ${kind}` : "";
+  }
+
+  /** The type that a job has, and in brackets what it may have beside that. */
+  function typeText(job) {
+    if (!state.gpu_types.length) return "";
+    const others = job.accepted_types.filter((kind) => kind !== job.gpu_type).join(" or ");
+    if (!job.gpu_type) return `(${others || "any"})`;
+    return job.accepted_types.length && !others ? job.gpu_type : `${job.gpu_type} (or ${others || "any"})`;
+  }
+
   function cellsOf(job) {
     const places = job.gpus.map(([server, gpu]) => state.nodes[server] + ":" + device(server, gpu)).join(", ");
     const waited = job.waited_s ?? Math.max(0, (job.start_s ?? state.now_s) - job.arrival_s);
-    return [job.id, job.stage, job.reports ? `${job.iteration}/${job.iterations}` : "\u2013", places || `(${job.wanted} wanted)`, waited.toFixed(1),
+    return [job.id, job.stage, job.reports ? `${job.iteration}/${job.iterations}` : "\u2013", places || `(${job.wanted} wanted)`, typeText(job), waited.toFixed(1),
       job.jct_s === null ? "" : job.jct_s.toFixed(2), String(job.attempt), job.reason || job.why];
   }
 
@@ -32,6 +47,7 @@
     put("left-out", state.left_out + Math.max(0, over.length - mostOver));
     const shown = [...state.jobs.filter((job) => job.state === "running"), ...state.jobs.filter((job) => job.state === "queued"), ...over.slice(-mostOver)];
     const body = document.querySelector("#jobs tbody");
+    document.getElementById("jobs").classList.toggle("one-type", !state.gpu_types.length);
     body.replaceChildren(...shown.map((job) => {
       const row = document.createElement("tr");
       row.append(...cellsOf(job).map((text, column) => {
@@ -54,7 +70,7 @@
   /** Who had which GPU: lanes, and bars on them; jobs that share a GPU at a time lie below each other. */
   function residences(indexOf) {
     const ofGpu = state.nodes.flatMap((node, server) =>
-      Array.from({length: state.gpus_of_node[server] ?? state.gpus_per_server}, (_, gpu) => ({name: `${node} GPU ${device(server, gpu)}`, key: `${server}:${gpu}`, ends: [], bars: []})));
+      Array.from({length: state.gpus_of_node[server] ?? state.gpus_per_server}, (_, gpu) => ({name: `${node} GPU ${device(server, gpu)}${kindOf(server, gpu)}`, key: `${server}:${gpu}`, ends: [], bars: []})));
     const byKey = new Map(ofGpu.map((gpu) => [gpu.key, gpu]));
     const all = state.jobs.flatMap((job) => stays(job).map((stay) => ({job, ...stay}))).sort((a, b) => a.start - b.start);
     for (const {job, gpus, start, end} of all) {
@@ -111,7 +127,20 @@
     return state.nodes.reduce((sum, _, server) => sum + (state.gpus_of_node[server] ?? state.gpus_per_server), 0);
   }
 
+  /** The nodes with their GPUs by type, those with the same ones together. */
+  function typedMachines() {
+    const alike = new Map();
+    state.gpu_types.forEach((kinds, server) => {
+      const counts = new Map();
+      for (const kind of kinds) counts.set(kind, (counts.get(kind) ?? 0) + 1);
+      const text = [...counts].map(([kind, count]) => `${count} ${kind}`).join(" + ") || "no GPU";
+      alike.set(text, [...(alike.get(text) ?? []), state.nodes[server]]);
+    });
+    return [...alike].map(([text, names]) => `${names.length <= mostNodes ? names.join(" ") : `${names.length} nodes`}: ${text}`).join(", ");
+  }
+
   function machines() {
+    if (state.gpu_types.length) return typedMachines();
     if (!state.gpus_of_node.length) return `${state.nodes.length} nodes of ${state.gpus_per_server} GPUs`;
     return `${state.nodes.length} nodes, ${gpusInAll()} GPUs`;
   }

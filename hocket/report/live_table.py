@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from rich.table import Table
 
 from hocket.cluster.live.manager_messages import JobStatus, Status
 from hocket.columns import Column, terminal_table, text_column, written_column
-from hocket.text import UNDEFINED, counted
+from hocket.text import UNDEFINED, counted, listed
 
 _MOST_OVER = 10
+_MOST_NAMED = 3
 
 
 def live_table(status: Status, *, every: bool = False) -> Table:
@@ -37,10 +39,24 @@ def live_table(status: Status, *, every: bool = False) -> Table:
 
 
 def _machines(status: Status) -> str:
+    if status.gpu_types:
+        return _typed_machines(status)
     if not status.gpus_of_node:
         return f"{len(status.nodes)} nodes x {status.gpus_per_server} GPUs"
     nodes = zip(status.nodes, status.gpus_of_node, strict=True)
     return ", ".join(f"{name}: {counted(gpus, 'GPU')}" for name, gpus in nodes)
+
+
+def _typed_machines(status: Status) -> str:
+    """The nodes with their GPUs by type, those with the same ones together."""
+    alike: dict[str, list[str]] = {}
+    for name, kinds in zip(status.nodes, status.gpu_types, strict=True):
+        text = " + ".join(f"{count} {kind}" for kind, count in Counter(kinds).items())
+        alike.setdefault(text or "no GPU", []).append(name)
+    return ", ".join(
+        f"{' '.join(names) if len(names) <= _MOST_NAMED else f'{len(names)} nodes'}: {text}"
+        for text, names in alike.items()
+    )
 
 
 def _columns(jobs: Sequence[JobStatus], status: Status) -> list[Column]:
@@ -51,11 +67,20 @@ def _columns(jobs: Sequence[JobStatus], status: Status) -> list[Column]:
             "iteration", [f"{job.iteration}/{job.iterations}" if job.reports else UNDEFINED for job in jobs]
         ),
         text_column("GPUs", [_places(job, status) or f"({job.wanted} wanted)" for job in jobs]),
+        *([text_column("type", [_type(job) for job in jobs])] if status.gpu_types else []),
         written_column("waited [s]", [f"{_waited_s(job, status):.1f}" for job in jobs]),
         written_column("JCT [s]", ["" if job.jct_s is None else f"{job.jct_s:.2f}" for job in jobs]),
         written_column("tries", [job.attempt for job in jobs]),
         text_column("reason", [job.reason or job.why for job in jobs]),
     ]
+
+
+def _type(job: JobStatus) -> str:
+    """The type that a job has, and in brackets what it may have beside that."""
+    others = listed([kind for kind in job.accepted_types if kind != job.gpu_type] or ["any"], "or")
+    if not job.gpu_type:
+        return f"({others})"
+    return job.gpu_type if job.accepted_types == (job.gpu_type,) else f"{job.gpu_type} (or {others})"
 
 
 def _waited_s(job: JobStatus, status: Status) -> float:

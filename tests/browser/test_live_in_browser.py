@@ -124,6 +124,26 @@ def test_nodes_of_several_sizes_and_programs_that_do_not_report(browser, served)
     assert text(browser, "#left-out") == "7"
 
 
+def test_types_of_nodes_and_of_jobs_are_shown_where_they_are_known(browser, served):
+    served.status = state_of(job("a"))
+    browser.get(served.url)
+    browser.get_log("browser")  # the page before asked a manager that is gone
+    wait_until(browser, lambda driver: text(driver, "#running") == "1")
+    heading = browser.find_element("css selector", "#jobs th:nth-child(5)")
+    assert (heading.get_attribute("textContent"), heading.is_displayed()) == ("GPU type", False)
+    slow = job("a", gpus=((1, 0), (1, 1)), gpu_type="v100", accepted_types=("a100", "v100"))
+    wide = job("b", "queued", "queued", gpus=(), accepted_types=("a100",))
+    fast = job("c", gpus=((0, 0),), gpu_type="a100")
+    served.status = state_of(slow, wide, fast, gpu_types=(("a100", "a100"), ("v100", "v100")))
+    wait_until(browser, lambda driver: text(driver, "#queued") == "1")
+    assert heading.is_displayed()
+    cells = browser.find_elements("css selector", "#jobs td:nth-child(5)")
+    assert [cell.text for cell in cells] == ["v100 (or a100)", "a100 (or any)", "(a100)"]
+    assert "node0: 2 a100, node1: 2 v100" in text(browser, "#setup")
+    assert "node1 GPU 0, v100" in text(browser, "#gpu-plot")
+    assert errors(browser) == []
+
+
 def test_a_page_that_other_machines_reach_asks_for_the_token(browser):
     with page_served(render_live().encode(), host="0.0.0.0") as served:
         served.status = state_of(job("a"))

@@ -47,6 +47,7 @@ class Commands:
     ) -> None:
         self._context, self._transfers, self._scheduling = context, transfers, scheduling
         self._lost_after_s = lost_after_s
+        self._type_names = context.cluster.type_names()  # of each GPU
         self._refused: dict[str, str] = {}  # jobs that were not taken, the last of them
         self._number = max((record.number for record in context.records.values()), default=0)
 
@@ -214,6 +215,7 @@ class Commands:
             num_finished=len(times),
             gpus_of_node=self._gpus_of_node(),
             devices=self._devices(),
+            gpu_types=self._gpu_types(),
             left_out=len(records) - len(shown),
         )
 
@@ -229,15 +231,26 @@ class Commands:
         found = tuple(shared_out(context.nodes, context.cluster.gpus_per_server))
         return found if any(node.devices for node in context.nodes) else ()
 
+    def _gpu_types(self) -> tuple[tuple[str, ...], ...]:
+        """The type of each GPU of each node; () where none is known."""
+        if not self._context.cluster.gpu_types:
+            return ()
+        per_server = self._context.cluster.gpus_per_server
+        slots = [slots_of(node, per_server) for node in self._context.nodes]
+        return tuple(tuple(self._type_names[server * per_server :][:num]) for server, num in enumerate(slots))
+
     def _job_status(self, record: Record, reason: str) -> JobStatus:
         job, driver = record.job.id, self._context.driver
         progress = None if record.over else driver.progress_of.get(job)
+        gpus = () if record.state == "queued" else record.gpus  # it has those no longer
         return JobStatus(
             id=job,
             model=record.job.model,
             state=record.state,
             stage=record.state if progress is None else _stage(record, driver),
-            gpus=() if record.state == "queued" else self._pairs(record.gpus),  # it has those no longer
+            gpus=self._pairs(gpus),
+            gpu_type=self._type_names[gpus[0]] if gpus else "",
+            accepted_types=tuple(record.job.speeds),
             wanted=record.job.gpus,
             iteration=record.iteration
             if progress is None

@@ -98,6 +98,8 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
     ``stage``: queued, computing, transferring and so on; ``gpus``: pairs of server and GPU. ``reason``: why
     it is as it is, in a line. ``reports``: whether a rank of it has said how far it is; ``waited_s``: for
     GPUs and the network, up to now. ``placed_s``: when its last attempt began, ``tried``: those before.
+    ``gpu_type``: of ``gpus``, "" where that is not known; ``accepted_types``: those that it may have, empty:
+    any.
     """
 
     id: str
@@ -121,6 +123,8 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
     tried: tuple[TriedStatus, ...] = ()
     user: str = ""
     priority: int = 0
+    gpu_type: str = ""
+    accepted_types: tuple[str, ...] = ()
 
 
 class TransferSpan(msgspec.Struct, frozen=True, array_like=True):
@@ -137,7 +141,8 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
 
     ``drained``, ``silent``: nodes that get no job, since a command said so and since they do not answer.
     ``num_finished``: jobs that have finished; ``left_out``: jobs that are not listed, as they were over long
-    ago. ``gpus_of_node``: GPUs of each node, where they differ; ``devices``: their ids, where nodes have any.
+    ago. ``gpus_of_node``: GPUs of each node, where they differ; ``devices``: their ids, where nodes have any;
+    ``gpu_types``: the type of each of them, where any is known.
     """
 
     now_s: float
@@ -154,6 +159,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     left_out: int = 0
     gpus_of_node: tuple[int, ...] = ()
     devices: tuple[tuple[str, ...], ...] = ()
+    gpu_types: tuple[tuple[str, ...], ...] = ()
 
 
 class JobLog(msgspec.Struct, frozen=True, kw_only=True):

@@ -242,7 +242,7 @@ def environments(
             BEGIN_VARIABLE: str(kept_work.iterations),
         }
         if attempt.job.is_traffic:
-            speed = attempt.job.speed_on(cluster.type_name_of(attempt.gpus[rank])) or 1.0
+            speed = attempt.job.speed_on(cluster.type_names()[attempt.gpus[rank]]) or 1.0
             is_leader = local == 0 and len(different) > 1
             told[TRAFFIC_VARIABLE] = msgspec.json.encode(
                 Traffic(

@@ -36,7 +36,7 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
     ``queueing_s``: from arrival to placement; ``gpu_wait_s``: launched, or ready to compute and another job
     on its GPU; ``network_wait_s``: ready to transfer, not admitted. With batches that and ``transferring_s``
     count while nothing else of the job goes on. Where servers went down: ``interruptions`` by that, and
-    ``lost_s``, on its GPUs for nothing.
+    ``lost_s``, on its GPUs for nothing. ``gpu_type``: of ``gpus``, "" where nobody names it.
     """
 
     id: str
@@ -54,6 +54,7 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
     user: str = ""
     interruptions: int | None = None
     lost_s: float | None = None
+    gpu_type: str = ""
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
@@ -206,7 +207,8 @@ def cluster_row(run: ClusterRun, jobs: JobSet, cluster: Cluster) -> ClusterRow:
     """The row of ``run``, of ``jobs`` on ``cluster``; contention where the run recorded it."""
     jct_s = run.finish_s - run.arrival_s
     parts: dict[str, Floats] = {f"{part}_s": getattr(run, f"{part}_s") for part in PARTS}
-    toll = run.toll
+    toll, types = run.toll, cluster.type_names()
+    first = [server * cluster.gpus_per_server + gpu for (server, gpu), *_ in run.gpus]
     rows = tuple(
         JobRow(
             id=job.id,
@@ -216,6 +218,7 @@ def cluster_row(run: ClusterRun, jobs: JobSet, cluster: Cluster) -> ClusterRow:
             finish_s=float(run.finish_s[i]),
             jct_s=float(jct_s[i]),
             gpus=run.gpus[i],
+            gpu_type=types[first[i]],
             user=job.user,
             interruptions=None if toll is None else int(toll.interruptions[i]),
             lost_s=None if toll is None else float(toll.lost_s[i]),

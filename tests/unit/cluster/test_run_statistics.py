@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import msgspec
@@ -10,6 +11,7 @@ import pytest
 
 from hocket.cluster.cluster import Cluster
 from hocket.cluster.engine.scheduling import Scheduling
+from hocket.cluster.gpu_type import GpuType
 from hocket.cluster.jobs import Job, JobSet
 from hocket.cluster.results.run_statistics import ClusterRow, cluster_row, figures_of
 from hocket.cluster.simulator.simulate import ClusterRun
@@ -72,6 +74,14 @@ def test_a_row_says_what_became_of_each_job() -> None:
     assert row.percentiles is not None
     assert row.percentiles.p75_s == pytest.approx(45.0)
     assert msgspec.json.decode(msgspec.json.encode(row), type=ClusterRow) == row
+
+
+def test_a_row_says_on_which_type_of_gpu_each_job_was() -> None:
+    types = (GpuType(name="v100", num_gpus=1), GpuType(name="a100", num_gpus=1))
+    run = some_run(gpus=(((0, 0),), ((1, 0),), ((1, 0),)))
+    row = cluster_row(run, some_jobs(3), dataclasses.replace(CLUSTER, gpu_types=types))
+    assert [job.gpu_type for job in row.jobs] == ["v100", "a100", "a100"]
+    assert [job.gpu_type for job in cluster_row(run, some_jobs(3), CLUSTER).jobs] == [""] * 3
 
 
 def contention(levels: list[tuple[float, float]]) -> tuple[float, list[float], list[int]]:

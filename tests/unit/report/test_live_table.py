@@ -4,22 +4,54 @@ from __future__ import annotations
 
 import io
 
+import msgspec
 from rich.console import Console
 
 from hocket.cluster.live.manager_messages import JobStatus, Status
 from hocket.report.live_table import live_table
 
+JOB = JobStatus(
+    id="[bold]a", model="m", state="failed", stage="failed", gpus=((0, 0),), wanted=1, iteration=0,
+    iterations=4, attempt=1, arrival_s=0.0, start_s=1.0, finish_s=2.0, jct_s=2.0, why="KeyError: [/data]",
+)  # fmt: skip
+STATUS = Status(
+    now_s=3.0, placement="ls", policy="srpt", gpus_per_server=1, nodes=("[red]",), drained=("[red]",),
+    silent=(), jobs=(JOB,), transfers=(), average_jct_s=None,
+)  # fmt: skip
+
+
+def printed(status: Status) -> str:
+    screen = io.StringIO()
+    Console(file=screen, width=160).print(live_table(status))
+    return screen.getvalue()
+
 
 def test_brackets_are_no_markup() -> None:
-    job = JobStatus(
-        id="[bold]a", model="m", state="failed", stage="failed", gpus=((0, 0),), wanted=1, iteration=0,
-        iterations=4, attempt=1, arrival_s=0.0, start_s=1.0, finish_s=2.0, jct_s=2.0, why="KeyError: [/data]",
-    )  # fmt: skip
-    status = Status(
-        now_s=3.0, placement="ls", policy="srpt", gpus_per_server=1, nodes=("[red]",), drained=("[red]",),
-        silent=(), jobs=(job,), transfers=(), average_jct_s=None,
-    )  # fmt: skip
-    printed = io.StringIO()
-    Console(file=printed, width=160).print(live_table(status))
     for text in ("[bold]a", "KeyError: [/data]", "drained: [red]", "[red]:0", "waited [s]", "JCT [s]"):
-        assert text in printed.getvalue()
+        assert text in printed(STATUS)
+    assert "type" not in printed(STATUS), "there is one, which has no name"
+
+
+def test_types_of_nodes_and_of_jobs_are_told() -> None:
+    had: list[tuple[str, tuple[str, ...], str]] = [
+        ("v100", ("a100", "v100"), "v100 (or a100)"),
+        ("a100", ("a100",), " a100  "),
+        ("v100", (), "v100 (or any)"),
+        ("", ("a100", "v100", "k80"), "(a100, v100 or k80)"),
+        ("", (), "(any)"),
+    ]
+    jobs = tuple(
+        msgspec.structs.replace(JOB, id=f"j{i}", gpu_type=kind, accepted_types=accepted)
+        for i, (kind, accepted, _) in enumerate(had)
+    )
+    kinds = (("a100", "v100"), ("v100",), ("a100", "v100"), (), *(("k80", "k80"),) * 4)
+    shown = printed(
+        msgspec.structs.replace(
+            STATUS, jobs=jobs, nodes=tuple(f"n{k}" for k in range(8)), drained=(), gpu_types=kinds
+        )
+    )
+    machines = "n0 n2: 1 a100 + 1 v100, n1: 1 v100, n3: no GPU, 4 nodes: 2 k80"
+    assert machines in " ".join(shown.split())
+    for job, (*_, text) in zip(jobs, had, strict=True):
+        (line,) = [line for line in shown.splitlines() if line.strip().startswith(job.id)]
+        assert text in line

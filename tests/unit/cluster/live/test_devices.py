@@ -305,6 +305,10 @@ def test_jobs_get_types_that_they_accept_and_say_which_they_wait_for(tmp_path: P
         status = cluster.until(lambda s: [job.state for job in s.jobs].count("running") == 2)
         gpus = {job.id: sorted(job.gpus) for job in status.jobs}
         assert (gpus["first"], gpus["slow"]) == ([(0, 0), (0, 1)], [(1, 0), (1, 1)])
+        assert status.gpu_types == (("a100", "a100"), ("v100", "v100"))
+        types = {job.id: (job.gpu_type, job.accepted_types) for job in status.jobs}
+        assert types["slow"] == ("v100", ("a100", "v100"))
+        assert types["wide"] == ("", ("a100",))
         (line,) = cluster.ask(AskWhy("wide")).notes
         assert line == "wide: waits for 2 GPUs of a100; 0 are free; first has the others"
         cluster.ask(Submit((live_job("any", gpus=2, **program),)))
