@@ -126,6 +126,8 @@ def _setting_text(setting: SimulatedCluster) -> str:
     for name, numbers in (("quotas", setting.quotas), ("shares", setting.shares)):
         if numbers is not None:
             parts.append(f"{name} {','.join(f'{user}={number}' for user, number in numbers)}")
+    if setting.half_life_s is not None:
+        parts.append(f"what users had {duration_text(setting.half_life_s)} ago counts half")
     return ", ".join([*parts, shared])
 
 

@@ -127,7 +127,7 @@ class Simulation(Transfers):
                 iterations = max(1, int(exact(every) / of_one))
                 kept = done - done % iterations
             assert run.start is not None
-            run.had += run.job.gpus * (self.now - run.start)
+            run.stays.append((run.start, self.now))
             run.computed += (kept - run.kept) * self.computing(run)
             run.kept, run.remaining = kept, run.job.iterations - kept
             self.compute_at(run, self.best_speed(run))

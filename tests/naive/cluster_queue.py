@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from decimal import Decimal, localcontext
 from fractions import Fraction
 from typing import Any
 
 from hocket.sim.draws import draw_number
 from tests.naive.cluster_state import Run, State, exact
+
+
+def decimal(number: Fraction) -> Decimal:
+    return Decimal(number.numerator) / Decimal(number.denominator)
 
 
 class Queue(State):
@@ -157,19 +162,38 @@ class Queue(State):
             self.kept.setdefault(run.job.user, run)
 
     def had(self, user: str) -> Fraction:
-        """GPU seconds of a user's jobs until now, over its share."""
+        """GPU seconds of a user's jobs until now, as far as they count, over its share."""
         shares = self.scheduling.shares
         total = Fraction(0)
         for run in self.runs:
-            if run.job.user == user:
-                total += run.had
-            if run.job.user == user and run.start is not None:
-                total += run.job.gpus * ((self.now if run.finish is None else run.finish) - run.start)
+            if run.job.user != user:
+                continue
+            stays = list(run.stays)
+            if run.start is not None:
+                stays.append((run.start, self.now if run.finish is None else run.finish))
+            total += run.job.gpus * sum((self.counted(*stay) for stay in stays), Fraction(0))
         return total / shares.get(user, shares.get("*", 1))
+
+    def counted(self, start: Fraction, end: Fraction) -> Fraction:
+        """The integral from start to end of 2 ** (-age / half-life): of 1 without one."""
+        half_life = self.scheduling.half_life_s
+        if half_life is None:
+            return end - start
+        with localcontext(prec=60):
+            log2, each = Decimal(2).ln(), exact(half_life)
+            at_start, at_end = (-decimal((self.now - at) / each) * log2 for at in (start, end))
+            return Fraction((at_end.exp() - at_start.exp()) / log2) * each
+
+    def users_before(self, user: str) -> int:
+        """Users who have had less than this one; with a half-life, by a billionth of it at least."""
+        least = self.had(user)
+        if self.scheduling.half_life_s is not None:
+            least /= 1 + Fraction(1, 10**9)
+        return sum(self.had(other) < least for other in {run.job.user for run in self.runs})
 
     def queue_key(self, run: Run) -> Any:
         if self.policy == "fair-share":
-            return (-run.job.priority, self.had(run.job.user), self.key(run))
+            return (-run.job.priority, self.users_before(run.job.user), self.key(run))
         return (-run.job.priority, self.key(run))
 
     def place(self) -> None:

@@ -44,7 +44,7 @@ class Run:
     first_start: Fraction | None = None
     queueing: Fraction = Fraction(0)
     interruptions: int = 0
-    had: Fraction = Fraction(0)  # GPUs, times how long, until it was interrupted
+    stays: list[tuple[Fraction, Fraction]] = field(default_factory=list)  # until it was interrupted
     kept: int = 0  # iterations that were complete when it was placed
     computed: Fraction = Fraction(0)  # what these took
     transferring: Fraction = Fraction(0)

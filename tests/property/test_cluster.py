@@ -142,7 +142,9 @@ def with_users(seed: int, jobs: JobSet, scheduling: Scheduling) -> tuple[JobSet,
             quotas[user] = widest + rng.choice([0, 0, 1, 3])
     fair = scheduling.policy == "fair-share" and rng.random() < 0.6
     shares = {user: rng.randint(1, 3) for user in ("alice", "bob", "*") if fair and rng.random() < 0.7}
-    return JobSet(jobs=drawn), dataclasses.replace(scheduling, quotas=quotas, shares=shares)
+    half_life_s = rng.choice([None, 0.25, 1.0, 3.0]) if scheduling.policy == "fair-share" else None
+    chosen = dataclasses.replace(scheduling, quotas=quotas, shares=shares, half_life_s=half_life_s)
+    return JobSet(jobs=drawn), chosen
 
 
 def drawn_scheduling(rng: random.Random, placement: str, policy: str, seed: int) -> Scheduling:

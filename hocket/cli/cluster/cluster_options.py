@@ -73,6 +73,16 @@ class QueueOptions:
             show_default="1 each",
         ),
     ] = None
+    half_life: Annotated[
+        str | None,
+        option(
+            panel=SCHEDULING,
+            rare=True,
+            metavar="TIME",
+            help="With fair-share, what users had so long ago, 7d, counts half.",
+            show_default="all counts",
+        ),
+    ] = None
 
     def of(self, placement: str, policy: str, seed: int, chunk_bytes: float) -> Scheduling:
         """The scheduling by this placement and policy."""
@@ -93,6 +103,7 @@ class QueueOptions:
             jobs_per_gpu=1 if self.exclusive else self.jobs_per_gpu,
             quotas=numbers_of_names(self.quota, "--quota"),
             shares=numbers_of_names(self.shares, "--shares"),
+            half_life_s=None if self.half_life is None else long_duration(self.half_life, "--half-life"),
         )
         scheduling.check()
         return scheduling

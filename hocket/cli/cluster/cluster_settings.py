@@ -28,6 +28,7 @@ _OPTIONS = (
     "jobs_per_gpu",
     "quota",
     "shares",
+    "half_life",
 )
 
 

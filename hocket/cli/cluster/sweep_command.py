@@ -107,7 +107,7 @@ class ComparedOptions(QueueOptions):
 
         policies = self.policies.split(",")
         sharing = [policy for policy in policies if policy_of(policy).by_user] or policies
-        without = dataclasses.replace(self, shares=None)
+        without = dataclasses.replace(self, shares=None, half_life=None)
         return [
             (self if policy in sharing else without).of(placement, policy, seed, chunk_bytes)
             for placement in self.placements.split(",")

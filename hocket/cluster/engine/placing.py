@@ -37,7 +37,7 @@ def _disconnect(jobs, ports, links, j):
 def release_places(state, rules, j, now):
     """Let go of job j: its memory is free, its GPUs and links are no longer its own."""
     jobs, workers, gpus, sites = state.jobs, state.workers, state.gpus, state.sites
-    take_gpus(state.users, jobs[j].user, -jobs[j].gpus, now)
+    take_gpus(state.users, jobs[j].user, -jobs[j].gpus, rules, now)
     memory = sites.class_memory[jobs[j].memory_class]
     _disconnect(jobs, state.ports, state.links, j)
     for w in range(jobs[j].first_worker, jobs[j].first_worker + jobs[j].gpus):
@@ -124,7 +124,7 @@ def place_on(state, rules, j, now):
         take_memory(gpus, sites, g, memory + closed)
     _connect(jobs, state.ports, state.links, sites, rules, j)
     jobs[j].key = key_of(jobs, j, jobs[j].remaining, rules.order)
-    take_gpus(state.users, jobs[j].user, jobs[j].gpus, now)
+    take_gpus(state.users, jobs[j].user, jobs[j].gpus, rules, now)
     jobs[j].start = now
     jobs[j].stage = COMPUTING
     if jobs[j].launch == 0:
@@ -184,7 +184,7 @@ def order_queue(state, rules, now):
     """Write the jobs that queue to ``candidates``, in the order in which they are to be placed."""
     queue = state.queue[: state.counts[0].queued]
     if rules.by_user:
-        order_by_user(state.jobs, state.users, queue, state.candidates, now)
+        order_by_user(state.jobs, state.users, queue, state.candidates, rules.half_life, now)
         return
     for i in range(len(queue)):
         state.candidates[i] = queue[i]

@@ -172,7 +172,7 @@ USER = np.dtype(
         ("share", np.int64),  # its weight where users share fairly
         ("held", np.int64),  # GPUs of its jobs that are placed
         ("since", np.int64),  # when that changed
-        ("attained", np.float64),  # GPUs that it held, times ticks, until then
+        ("attained", np.float64),  # GPUs that it held, times ticks, until then, as far as that counts
         ("kept_for", np.int64),  # the only job of its own that may be placed, or NONE
     ],
     align=True,
@@ -207,6 +207,7 @@ class Rules(NamedTuple):
     exclusive: bool  # whether no server ever carries two transfers, so that all have one rate
     steady: bool  # whether a job that computes stays ahead of those that wait
     by_user: bool  # whether jobs queue by what their users have had
+    half_life: float  # ticks after which that counts half, infinite where all counts
     passes_over: bool  # whether jobs are placed before one ahead of them that does not fit
     starvation: int  # ticks after its arrival from which a job that queues holds GPUs, or NEVER
     jobs_per_gpu: int

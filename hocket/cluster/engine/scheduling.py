@@ -32,6 +32,7 @@ class Scheduling:
     jobs_per_gpu : the most jobs that share a GPU; None: as many as its memory holds.
     quotas : the most GPUs that jobs of a user hold together; of users who are not in it as many as there are.
     shares : the weights of users, for policies by which they share fairly; 1 of those who are not in it.
+    half_life_s : seconds after which what a user has had counts half, for these policies; None: all counts.
     """
 
     placement: str
@@ -42,6 +43,7 @@ class Scheduling:
     jobs_per_gpu: int | None = None
     quotas: Mapping[str, int] = field(default_factory=dict)
     shares: Mapping[str, int] = field(default_factory=dict)
+    half_life_s: float | None = None
 
     def quota_of(self, user: str) -> int | None:
         """The most GPUs that jobs of ``user`` hold together; None: as many as there are."""
@@ -81,6 +83,17 @@ class Scheduling:
             raise HocketError(
                 f"shares of users, and policy '{self.policy}' knows none; take policy fair-share, or leave "
                 "them out"
+            )
+        if self.half_life_s is None:
+            return
+        if not 0.0 < self.half_life_s <= _LONGEST_S:
+            raise HocketError(
+                f"half-life of {self.half_life_s!r} s: give seconds above 0 and up to 1e9, e.g. 604800"
+            )
+        if not policy_of(self.policy).by_user:
+            raise HocketError(
+                f"half-life of what users have had, and policy '{self.policy}' does not count it; take policy"
+                " fair-share, or leave it out"
             )
 
 

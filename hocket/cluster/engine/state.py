@@ -112,6 +112,7 @@ def make_state(
         exclusive=policy.exclusive and cluster.sharing == "equation5",
         steady=policy.steady,
         by_user=policy.by_user,
+        half_life=math.inf if scheduling.half_life_s is None else scheduling.half_life_s / tick_s,
         passes_over=policy.passes_over,
         starvation=NEVER if scheduling.starvation_s is None else round(scheduling.starvation_s / tick_s),
         jobs_per_gpu=scheduling.jobs_per_gpu or NEVER,

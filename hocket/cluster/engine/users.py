@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from hocket.cluster.engine.policies.fair_share import attained_by
 from hocket.cluster.engine.records import NEVER, NONE, USER, Records
 from hocket.cluster.engine.scheduling import REST, Scheduling
 from hocket.cluster.jobs import Job
@@ -63,9 +64,9 @@ def quota_name(user: str) -> str:
 
 
 @lean_kernel
-def take_gpus(users, u, num, now):
+def take_gpus(users, u, num, rules, now):
     """Let user u's jobs hold so many GPUs more, or fewer if negative."""
-    users[u].attained += users[u].held * float(now - users[u].since)
+    users[u].attained = attained_by(users, u, rules.half_life, now)
     users[u].since = now
     users[u].held += num
 

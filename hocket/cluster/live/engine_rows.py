@@ -109,7 +109,7 @@ class EngineRows:
         self.withheld = np.zeros(cluster.num_gpus, np.int64)
         self._ranks: dict[str, int] = {}
         self._users: list[str] = []
-        self._attained = np.zeros(0)
+        self._attained, self._attained_by = np.zeros(0), 0
 
     @property
     def preemptive(self) -> bool:
@@ -178,6 +178,7 @@ class EngineRows:
         if self._state is None:
             self._state = state
             state.users["attained"][: len(self._users)] = self._attained
+            state.users["since"][: len(self._users)] = self._attained_by
             self.withheld[:] = 0
             self._withhold()
         else:
@@ -205,11 +206,12 @@ class EngineRows:
         state.jobs["launch"] = 0  # processes say when they are ready
         return state, rules
 
-    def set_attained(self, gpu_seconds: Mapping[str, float]) -> None:
-        """Set what users have had of GPUs so far; before any job is added."""
+    def set_attained(self, gpu_seconds: Mapping[str, float], now_s: float) -> None:
+        """Set what users have had of GPUs by now, as far as it counts; before any job is added."""
         assert self.empty
         self._users = list(gpu_seconds)
         self._attained = np.array(list(gpu_seconds.values()), np.float64) / TICK_S
+        self._attained_by = round(now_s / TICK_S)
 
     def drain(self, server: int, *, on: bool) -> None:
         """Place nothing on a server any more, or again; jobs that are there stay."""

@@ -72,7 +72,7 @@ class Manager:
     ) -> None:
         assert len(nodes) == cluster.num_servers
         most_ranks = allow_ranks(cluster.num_gpus)
-        self._socket = _socket_path(folder)
+        self._socket, self._half_life_s = _socket_path(folder), scheduling.half_life_s
         driver = Driver(cluster, scheduling)
         settings = {
             "nodes": ",".join(node.name for node in nodes),
@@ -208,7 +208,8 @@ class Manager:
         """Go on with what another manager left: queued jobs queue, running ones are where they are."""
         context = self._context
         now_s = context.now_s()
-        context.driver.set_attained(attained_gpu_s(context.records.values(), now_s))
+        had = attained_gpu_s(context.records.values(), now_s, self._half_life_s)
+        context.driver.set_attained(had, now_s)
         left = [record for record in context.records.values() if not record.over]
         if not left:
             return

@@ -76,7 +76,8 @@ class SimulatedCluster(msgspec.Struct, frozen=True, kw_only=True):
     """The cluster as simulated, beside its servers and their GPUs; ``chunk_bytes``: of psrsf and srpt.
 
     ``starvation_s``: after which a job that queues holds GPUs; ``jobs_per_gpu``: the most that share one.
-    ``quotas``: of users the most GPUs that they hold; ``shares``: their weights.
+    ``quotas``: of users the most GPUs that they hold; ``shares``: their weights; ``half_life_s``: after which
+    what they have had counts half.
     ``gpu_types``: so many GPUs of each type, in order; empty: one type that has no name.
     """
 
@@ -92,6 +93,7 @@ class SimulatedCluster(msgspec.Struct, frozen=True, kw_only=True):
     jobs_per_gpu: int | None = None
     quotas: tuple[tuple[str, int], ...] | None = None
     shares: tuple[tuple[str, int], ...] | None = None
+    half_life_s: float | None = None
     gpu_types: tuple[GpuType, ...] = ()
 
 
@@ -181,6 +183,7 @@ def setting_of(cluster: Cluster, scheduling: Scheduling) -> SimulatedCluster:
         jobs_per_gpu=scheduling.jobs_per_gpu,
         quotas=tuple(scheduling.quotas.items()) or None,
         shares=tuple(scheduling.shares.items()) or None,
+        half_life_s=scheduling.half_life_s,
         gpu_types=cluster.gpu_types,
     )
 

@@ -36,7 +36,7 @@ def sweep(
 ) -> Sweep:
     """Simulate every job set under each of ``schedulings``, and compare them pair by pair.
 
-    They differ in placement or policy alone; shares are of those policies that share by them.
+    They differ in placement or policy alone; shares and half-life are of those policies that share by them.
 
     job_sets : each with its seed, which decides what placements draw.
     outages : of all runs; drawn by the job set's seed, so that they are the same for all schedulings.
@@ -78,7 +78,7 @@ def sweep(
     return Sweep(
         servers=cluster.num_servers,
         gpus_per_server=cluster.gpus_per_server,
-        setting=setting_of(cluster, next((each for each in schedulings if each.shares), schedulings[0])),
+        setting=setting_of(cluster, next(filter(_shares_by_users, schedulings), schedulings[0])),
         overlapping=sum(bool(job.batches) for jobs, _ in job_sets for job in jobs.jobs),
         bound_jct_s=estimate(np.array(bounds_s)),
         job_sets=count,
@@ -87,6 +87,11 @@ def sweep(
         wall_s=time.perf_counter() - began,
         outages=None if outages is None else outage_setting(outages),
     )
+
+
+def _shares_by_users(scheduling: Scheduling) -> bool:
+    """Tell whether it has what such policies alone have."""
+    return bool(scheduling.shares) or scheduling.half_life_s is not None
 
 
 def _run(jobs: JobSet, cluster: Cluster, scheduling: Scheduling, outages: Outages | None) -> SweepRun:

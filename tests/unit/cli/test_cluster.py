@@ -146,6 +146,11 @@ def test_quotas_and_shares_are_of_users_that_jobs_have(jobs: str) -> None:
     compared = ("sweep", "users.json", "--policies", "srsf-1,fair-share", *SMALL, "--shares", "alice=2")
     swept = json.loads(hocket("cluster", *compared, "--json").out)
     assert swept["setting"]["shares"] == [["alice", 2]]
+    half = ("--half-life", "7d")
+    assert "does not count it; take policy fair-share" in refused(simulate("users.json", *half))
+    swept = json.loads(hocket("cluster", *compared, *half, "--json").out)
+    assert swept["setting"]["half_life_s"] == 7 * 86400.0
+    assert "half life 7d (given)" in " ".join(hocket("cluster", *compared, *half).out.split())
     assert [row["policy"] for row in swept["rows"]] == ["srsf-1", "fair-share"]
 
 

@@ -112,6 +112,28 @@ def test_gpus_that_a_user_holds_count_until_now() -> None:
     assert run(*jobs, policy="fair-share").start_s.tolist() == [0.0, 0.0, 12.0, 10.0, 11.0]
 
 
+def test_with_a_half_life_what_was_had_long_ago_counts_less() -> None:
+    early = [job("a", 8, 10, 0.0, "alice"), job("b", 8, 6, 20.0, "bob"), job("wait", 8, 4, 26.0)]
+    jobs = [*early, job("a1", 8, 1, 28.0, "alice"), job("b1", 8, 1, 28.0, "bob")]
+    # At 30 s Alice has had 80 GPU seconds, Bob 48: he goes first.
+    assert run(*jobs, policy="fair-share").start_s.tolist() == [0.0, 20.0, 26.0, 31.0, 30.0]
+    # Of hers, 20 to 30 s old, more than a quarter counts with 10 s and at most 80 / 4: his are 4 to 10 s old.
+    assert run(*jobs, policy="fair-share", half_life_s=10.0).start_s.tolist()[3:] == [30.0, 31.0]
+    # With shares of hers it is as without.
+    few = run(*jobs, policy="fair-share", half_life_s=10.0, shares={"bob": 3})
+    assert few.start_s.tolist()[3:] == [31.0, 30.0]
+    # A very long one counts all.
+    assert run(*jobs, policy="fair-share", half_life_s=1e9).start_s.tolist()[3:] == [31.0, 30.0]
+
+
+def test_users_who_have_had_the_same_are_level_with_a_half_life_too() -> None:
+    """Bob's four GPUs came one after the other and Alice's at once: rounding is not to tell them apart."""
+    jobs = [job("a", 4, 7, 0.0, "alice"), *(job(f"b{k}", 1, 7, 0.0, "bob") for k in range(4))]
+    jobs += [job(f"more of {user}", 8, 1, at, user) for user, at in (("alice", 3.0), ("bob", 3.5))]
+    found = run(*jobs, policy="fair-share", half_life_s=3.0)
+    assert found.start_s.tolist()[5:] == [7.0, 8.0]
+
+
 WRONG = [
     ({"quotas": {"alice": 2}}, "job 'a' needs 3 GPUs and alice's quota is 2; it can never be placed: raise"),
     ({"quotas": {"*": 2}}, "job 'a' needs 3 GPUs and alice's quota is 2"),
@@ -119,6 +141,8 @@ WRONG = [
     ({"quotas": {"a b": 1}}, "quota of 'a b', which is no name of a user: give up to 100 characters"),
     ({"policy": "fair-share", "shares": {"bob": 0}}, "share 0 of bob is not a whole number from 1"),
     ({"shares": {"bob": 1}}, "shares of users, and policy 'srsf-1' knows none; take policy fair-share"),
+    ({"policy": "fair-share", "half_life_s": 0.0}, "half-life of 0.0 s: give seconds above 0 and up to 1e9"),
+    ({"half_life_s": 60.0}, "half-life of what users have had, and policy 'srsf-1' does not count it; take"),
 ]
 
 

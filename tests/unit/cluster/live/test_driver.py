@@ -207,6 +207,7 @@ def test_jobs_that_have_queued_for_long_hold_gpus_as_in_the_simulator(policy: st
         ("srsf-1", {"quotas": {"alice": 3}, "starvation_s": 4.0}),
         ("fair-share", {}),
         ("fair-share", {"shares": {"alice": 3, "*": 2}, "quotas": {"bob": 3}}),
+        ("fair-share", {"half_life_s": 2.0}),
     ],
 )
 def test_users_have_what_the_simulator_gives_them(policy: str, changes: dict[str, Any]) -> None:
@@ -222,7 +223,7 @@ def test_users_have_what_the_simulator_gives_them(policy: str, changes: dict[str
 
 def test_what_users_have_had_counts_for_jobs_that_come_later() -> None:
     driver = Driver(CLUSTER, Scheduling(placement="ls", policy="fair-share", jobs_per_gpu=1))
-    driver.set_attained({"alice": 8.0, "bob": 6.0})
+    driver.set_attained({"alice": 8.0, "bob": 6.0}, 0.0)
     first = job("first", 6, user="carol")
     rest = [job(f"of {user}", 6, 1.0, user=user) for user in ("alice", "bob", "carol")]
     driver.add([first], [0], [False], [0])
