@@ -5,7 +5,6 @@ from __future__ import annotations
 import codecs
 import contextlib
 import gzip
-import io
 import json
 import os
 import re
@@ -14,7 +13,7 @@ import tempfile
 import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 import msgspec
 import zstandard
@@ -27,6 +26,7 @@ T = TypeVar("T")
 # Bytes that a compressed file may hold: more than any trace of some steps, less than would fill a machine.
 _LARGEST_BYTES = 4 << 30
 _PIECE_BYTES = 1 << 20
+_PACKED = (".zst", ".gz")
 _ZSTD_BYTES = 1 << 12  # a block of 4 bytes can hold 128 KiB
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _STANDARD_OUTPUT = 1
@@ -45,44 +45,57 @@ _NUMBERED = re.compile(r"/(?:dev|proc/self)/fd/(\d{1,9})", re.ASCII)
 
 def read_bytes(path: str | Path) -> bytes:
     """The bytes of a file, decompressed where its name ends in ``.zst`` or ``.gz``; ``-``: standard input."""
-    try:
-        data = _content(path)
-    except OSError as error:
-        raise FormatError(str(path), "", f"cannot be read: {error.strerror or error}") from None
-    except ValueError as error:  # a null byte in a path that a file names
-        raise FormatError(str(path), "", f"cannot be read: {error}") from None
-    if str(path).endswith(".zst"):
-        try:
-            return _limited(_unzstd(data, str(path)), str(path))
-        except zstandard.ZstdError as error:
-            raise FormatError(str(path), "", f"is not a zstd file: {error}") from None
-    if str(path).endswith(".gz"):
-        try:
-            with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
-                return _limited(iter(lambda: file.read(_PIECE_BYTES), b""), str(path))
-        except (OSError, EOFError, zlib.error) as error:
-            raise FormatError(str(path), "", f"is not a gzip file: {error}") from None
-    return data
-
-
-def _content(path: str | Path) -> bytes:
-    if str(path) != "-":
-        return Path(path).read_bytes()
-    with os.fdopen(os.dup(0), "rb") as file:
+    if str(path).endswith(_PACKED):
+        return _limited(read_pieces(path), str(path))
+    with _reading(path), _opened(path) as file:
         return file.read()
 
 
-def _unzstd(data: bytes, source: str) -> Iterator[bytes]:
+def read_pieces(path: str | Path) -> Iterator[bytes]:
+    """The bytes that :func:`read_bytes` returns, a piece at a time and however many they are."""
+    with _reading(path), _opened(path) as file:
+        packed = iter(lambda: file.read(_PIECE_BYTES), b"")
+        if str(path).endswith(".zst"):
+            yield from _unzstd(packed, str(path))
+        elif str(path).endswith(".gz"):
+            with gzip.GzipFile(fileobj=file) as unpacked:
+                yield from iter(lambda: unpacked.read(_PIECE_BYTES), b"")
+        else:
+            yield from packed
+
+
+@contextlib.contextmanager
+def _reading(path: str | Path) -> Iterator[None]:
+    """Whatever keeps a file from being read, as a FormatError."""
+    source = str(path)
+    try:
+        yield
+    except zstandard.ZstdError as error:
+        raise FormatError(source, "", f"is not a zstd file: {error}") from None
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise FormatError(source, "", f"is not a gzip file: {error}") from None
+    except OSError as error:
+        raise FormatError(source, "", f"cannot be read: {error.strerror or error}") from None
+    except ValueError as error:  # a null byte in a path that a file names
+        raise FormatError(source, "", f"cannot be read: {error}") from None
+
+
+def _opened(path: str | Path) -> BinaryIO:
+    return os.fdopen(os.dup(0), "rb") if str(path) == "-" else Path(path).open("rb")
+
+
+def _unzstd(parts: Iterable[bytes], source: str) -> Iterator[bytes]:
     """The content of a zstd file, in pieces of at most 32 KiB for each of its bytes."""
-    ended, at = False, 0
-    while at < len(data):  # frame by frame, as parallel compressors write them
-        frame, ended = zstandard.ZstdDecompressor().decompressobj(), False
-        while at < len(data) and not ended:
-            piece = data[at : at + _ZSTD_BYTES]
+    frame = None
+    for part in parts:
+        at = 0
+        while at < len(part):
+            if frame is None or frame.eof:  # frame by frame, as parallel compressors write them
+                frame = zstandard.ZstdDecompressor().decompressobj()
+            piece = part[at : at + _ZSTD_BYTES]
             yield frame.decompress(piece)
             at += len(piece) - len(frame.unused_data)
-            ended = frame.eof
-    if not ended:
+    if frame is None or not frame.eof:
         raise FormatError(source, "", "is not a whole zstd file: it is cut")
 
 

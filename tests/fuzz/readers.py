@@ -13,7 +13,6 @@ import zstandard
 
 from hocket.cluster.jobs_file import decode_jobs, read_jobs, write_jobs
 from hocket.cluster.live.runnable_jobs import read_live_jobs
-from hocket.cluster.workloads import import_trace
 from hocket.graph import load_plan, load_step
 from hocket.graph.format_rules import check_plan
 from hocket.interop.chakra.chakra_export import chakra_bytes
@@ -25,7 +24,7 @@ from hocket.report.prediction_measured import load_points
 from hocket.report.result_files import load_results
 from tests.fuzz.shared_seeds import chakra_seeds, execution_trace_seeds, kineto_seeds
 from tests.unit.cli.test_commands import GOLDEN, hocket
-from tests.unit.cluster.test_importers import SMALL, THROUGHPUTS
+from tests.unit.cluster.traces.small_traces import SMALL, THROUGHPUTS, imported
 from tests.unit.interop.kinds import Training, steps
 from tests.unit.interop.synthetic_sharding import ShardedJob, Unit
 from tests.unit.interop.traces import ddp, execution_trace
@@ -170,10 +169,10 @@ def _execution_trace(path: Path) -> object:
 
 
 def _importer(kind: str) -> Callable[[Path], object]:
-    return lambda path: import_trace(kind, path)
+    return lambda path: imported(kind, path)
 
 
 def _throughputs(path: Path) -> object:
     trace = path.with_name("trace")
     trace.write_text(SMALL["gavel"])
-    return import_trace("gavel", trace, throughputs=path)
+    return imported("gavel", trace, throughputs=path)

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from hocket.cli import options
+from hocket.cli.list_options import numbers_of_names
 from hocket.cli.name_options import lowercase
+from hocket.cli.option_groups import grouped
 from hocket.cli.panels import JOBS, OUTPUT, option
 from hocket.cli.printing import note, print_json
 from hocket.errors import HocketError, UnknownNameError
 
 if TYPE_CHECKING:
     from hocket.cluster.jobs import JobSet
+    from hocket.cluster.workloads import TraceRequest
 
 _WORKLOADS = ("paper",)
 
@@ -66,23 +70,55 @@ def generate(
     _put(with_overlap(drawn) if overlap else drawn, output)
 
 
-def import_(
-    kind: Annotated[
-        str,
-        typer.Argument(
-            metavar="KIND",
-            callback=lowercase,
-            help="tiresias, gavel, philly, alibaba, helios, slurm (of sacct), or jobs (JSON or CSV).",
-        ),
-    ],
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The trace; may be .gz or .zst.")],
-    output: Output = None,
+@dataclass(frozen=True, kw_only=True)
+class ImportOptions:
+    """Options for what is taken of a trace."""
+
     jobs: Annotated[
         int | None, option(panel=JOBS, metavar="N", help="Only so many, those that arrive first.")
-    ] = None,
+    ] = None
+    user: Annotated[
+        str | None,
+        option(
+            panel=JOBS,
+            metavar="COLUMN",
+            help="Whose a job is: vc (philly, helios); Account, Partition or QOS (slurm).",
+            show_default="the trace's user",
+        ),
+    ] = None
+    states: Annotated[
+        Literal["all", "finished"],
+        option(
+            panel=JOBS,
+            help="Of jobs: all, failed and cancelled ones as long as they ran, or finished ones alone.",
+        ),
+    ] = "all"
+    attempts: Annotated[
+        Literal["all", "last"],
+        option(panel=JOBS, help="Of a job that ran again (philly, slurm): the time of all, or of the last."),
+    ] = "all"
+    qos: Annotated[
+        str | None,
+        option(
+            panel=JOBS,
+            rare=True,
+            metavar="LIST",
+            help="Priorities of qualities of service (slurm, alibaba-2023): high=2,low=0.",
+            show_default="slurm: its Priority; alibaba-2023: LS and Guaranteed 2, Burstable 1, BE 0",
+        ),
+    ] = None
+    job_table: Annotated[
+        Path | None,
+        option(
+            panel=JOBS,
+            rare=True,
+            metavar="FILE",
+            help="alibaba: pai_job_table.csv, which has users and submissions.",
+        ),
+    ] = None
     throughputs: Annotated[
         Path | None, option(panel=JOBS, rare=True, metavar="FILE", help="gavel: its measured throughputs.")
-    ] = None,
+    ] = None
     gpu: Annotated[
         str | None,
         option(
@@ -93,7 +129,40 @@ def import_(
             help="gavel: the device among them.",
             show_default="all, each job with its speeds on them",
         ),
-    ] = None,
+    ] = None
+
+    def request(self, file: Path, seed: int) -> TraceRequest:
+        """The import that the options ask for."""
+        from hocket.cluster.workloads import TraceRequest
+
+        return TraceRequest(
+            path=file,
+            limit=self.jobs,
+            seed=seed,
+            user=self.user,
+            states=self.states,
+            attempts=self.attempts,
+            qos=None if self.qos is None else numbers_of_names(self.qos, "--qos"),
+            job_table=self.job_table,
+            throughputs=self.throughputs,
+            gpu=self.gpu,
+        )
+
+
+@grouped
+def import_(
+    kind: Annotated[
+        str,
+        typer.Argument(
+            metavar="KIND",
+            callback=lowercase,
+            help="tiresias, gavel, philly, alibaba, alibaba-2023, helios, slurm (sacct), or jobs.",
+        ),
+    ],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The trace; may be .gz or .zst.")],
+    taken: ImportOptions,
+    *,
+    output: Output = None,
     seed: options.Seed = 0,
 ) -> None:
     """Make a job set of a trace, or JSON and CSV of each other, and say what had to be assumed."""
@@ -101,8 +170,8 @@ def import_(
     from hocket.document import check_writable
 
     if output is not None:
-        check_writable(output, *options.inputs(file, throughputs))
-    imported = import_trace(kind, file, limit=jobs, seed=seed, throughputs=throughputs, gpu=gpu)
+        check_writable(output, *options.inputs(file, taken.throughputs, taken.job_table))
+    imported = import_trace(kind, taken.request(file, seed))
     _put(imported.jobs, output)
     for line in imported.notes:
         note(f"{kind}: {line}")

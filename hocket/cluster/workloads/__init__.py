@@ -3,6 +3,6 @@
 from hocket.cluster.workloads.named_traces import IMPORTERS, import_trace
 from hocket.cluster.workloads.overlapped_batches import with_overlap
 from hocket.cluster.workloads.paper_workload import paper_workload
-from hocket.cluster.workloads.trace_rows import ImportedJobs
+from hocket.cluster.workloads.trace_jobs import ImportedJobs, TraceRequest
 
-__all__ = ["IMPORTERS", "ImportedJobs", "import_trace", "paper_workload", "with_overlap"]
+__all__ = ["IMPORTERS", "ImportedJobs", "TraceRequest", "import_trace", "paper_workload", "with_overlap"]

@@ -2,8 +2,10 @@
 
 Columns, separated by tabs and without a header: job type, such as ``ResNet-50 (batch size 64)``; command; its
 folder; name of the command's argument for the number of steps; whether it needs a data folder; total steps;
-scale factor, the number of GPUs; priority weight; SLO; arrival time, seconds. Read are the type, the steps,
-the scale factor and the arrival.
+scale factor, the number of GPUs; priority weight; SLO, a deadline as a multiple of the duration, or -1;
+arrival time, seconds. Traces of Philly's virtual clusters (``traces/msr``) have seven: type, command,
+argument, data folder, steps, arrival, scale factor. Read are the type, the steps, the scale factor, the
+weight and the arrival.
 
 ``throughputs``: JSON, for each device and ``('<job type>', <scale factor>)`` the steps per second, alone
 (``"null"``) or beside another job.
@@ -12,7 +14,7 @@ Assumed: a step computes for as long as it takes the job type alone on one GPU o
 cost is simulated, so that devices called ``_unconsolidated``, GPUs of several machines, are left out. Unless
 one device is asked for, a job's times are those of a V100 (of the first device that runs it, if that does
 not), and its ``speeds`` are the steps per second of each device over that one's; where they are 0 it does not
-run.
+run. Weights are priorities: a heavier job is placed first, where Gavel gives it a larger share.
 Without throughputs (given, or lying beside the trace as ``gavel_throughputs.json`` or
 ``simulation_throughputs.json``, perhaps with .gz or .zst) the duration of a step is a guess: that of the
 contention paper's ResNet-50, whatever the job trains. Each GPU runs all of the total steps. 40% of a step is
@@ -25,9 +27,12 @@ import re
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from hocket.cluster.gpu_type import TYPE_RULE, is_type_name
 from hocket.cluster.jobs import Job
-from hocket.cluster.workloads.trace_rows import ImportedJobs, TraceRequest, TraceRow, job_set, read_rows
+from hocket.cluster.workloads.trace_jobs import ImportedJobs, TraceRequest, job_set, ranked
+from hocket.cluster.workloads.trace_rows import Table, TraceRow, read_rows
 from hocket.cluster.workloads.trained_models import (
     FLOAT_BYTES,
     FORWARD_SHARE,
@@ -37,11 +42,14 @@ from hocket.cluster.workloads.trained_models import (
 )
 from hocket.document import read_document
 from hocket.errors import FormatError
-from hocket.text import listed
+from hocket.text import counted, listed
 
 _COLUMNS = (
     *("job type", "command", "folder", "steps argument", "needs data", "total steps"),
     *("scale factor", "priority", "SLO", "arrival time"),
+)
+_OF_VIRTUAL_CLUSTERS = (
+    *("job type", "command", "steps argument", "needs data", "total steps", "arrival time", "scale factor"),
 )
 _TYPE = re.compile(r"(?P<model>.+?)(?: \(batch size \d+\))?")
 _BESIDE = ("gavel_throughputs.json", "simulation_throughputs.json")
@@ -72,12 +80,15 @@ def import_gavel(request: TraceRequest) -> ImportedJobs:
     sizes |= {name: float(FLOAT_BYTES * count) for name, count in _APPROXIMATE.items()}
     throughputs = request.throughputs or _found_beside(request.path)
     measured = None if throughputs is None else _Throughputs(throughputs, request.gpu)
-    jobs = []
-    for i, row in enumerate(read_rows(request.path, _COLUMNS, delimiter="\t", header=False)):
+    jobs, weights, deadlines = [], [], 0
+    table = Table(_COLUMNS, delimiter="\t", header=False, older=_OF_VIRTUAL_CLUSTERS)
+    for i, row in enumerate(read_rows(request.path, table)):
         kind = row.cells["job type"]
         match = _TYPE.fullmatch(kind)
         if match is None or match["model"] not in sizes:
             row.refuse("job type", f"'{kind}' has no known size; known are {', '.join(sizes)}")
+        weights.append(row.number("priority") if "priority" in row.cells else 1.0)
+        deadlines += not row.cells.get("SLO", "-").startswith("-")
         step_s, speeds = (_GUESSED_S, {}) if measured is None else measured.times_of(row)
         size = sizes[match["model"]]
         jobs.append(
@@ -94,28 +105,49 @@ def import_gavel(request: TraceRequest) -> ImportedJobs:
                 speeds=speeds,
             )
         )
-    if measured is None:
-        first = (
-            "no throughputs are given or lie beside the trace: a step computes for as long as the contention "
-            "paper's ResNet-50 on a V100, a guess; give --throughputs FILE"
-        )
-    else:
-        first = (
-            f"a step computes for as long as {throughputs} says of one {measured.first} alone, 40% forward;"
-            " what more GPUs cost is simulated"
-        )
-        if len(measured.devices) > 1:
-            first += (
-                f"; each job has its speeds on {listed(measured.devices)}, of one alone, and does not run"
-                " where it has none (--gpu NAME: the times of one device, and no speeds)"
-            )
+    priorities, by_rank = ranked(weights) if len(set(weights)) > 1 else ([0] * len(jobs), False)
+    jobs = [
+        msgspec.structs.replace(job, priority=priority)
+        for job, priority in zip(jobs, priorities, strict=True)
+    ]
     notes = (
-        first,
+        _times_note(measured, throughputs),
         "each GPU of a job runs all of its steps",
         "sizes are published parameter counts of ResNets, approximate ones of the rest; memory is 4 sizes "
         "and 2.5 GB",
+        *_weight_notes(weights, by_rank, deadlines),
     )
     return ImportedJobs(job_set(jobs, request), notes)
+
+
+def _times_note(measured: _Throughputs | None, throughputs: Path | None) -> str:
+    if measured is None:
+        return (
+            "no throughputs are given or lie beside the trace: a step computes for as long as the contention "
+            "paper's ResNet-50 on a V100, a guess; give --throughputs FILE"
+        )
+    line = (
+        f"a step computes for as long as {throughputs} says of one {measured.first} alone, 40% forward;"
+        " what more GPUs cost is simulated"
+    )
+    if len(measured.devices) > 1:
+        line += (
+            f"; each job has its speeds on {listed(measured.devices)}, of one alone, and does not run"
+            " where it has none (--gpu NAME: the times of one device, and no speeds)"
+        )
+    return line
+
+
+def _weight_notes(weights: list[float], by_rank: bool, deadlines: int) -> list[str]:
+    lines = []
+    if len(set(weights)) > 1:
+        are = "the ranks of priority weights" if by_rank else "priority weights"
+        lines.append(
+            f"priorities are {are}: a heavier job is placed first, where Gavel gives it a larger share"
+        )
+    if deadlines:
+        lines.append(f"{counted(deadlines, 'deadline')} (SLO) left out: jobs here have none")
+    return lines
 
 
 def _found_beside(trace: Path) -> Path | None:

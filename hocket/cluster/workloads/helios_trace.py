@@ -1,33 +1,41 @@
 """SenseTime's Helios traces (``cluster_log.csv``; Hu et al., SC 2021).
 
-Columns: ``job_id``; ``user``; ``vc``; ``gpu_num``; ``cpu_num``; ``node_num``; ``state`` (COMPLETED,
-CANCELLED, FAILED, TIMEOUT, NODE_FAIL); ``submit_time``, ``start_time``, ``end_time``, local, as 2020-06-09
-18:41:01; ``duration``, seconds from start to end; ``queue``, seconds from submission to start. Read are the
-id, the user if there is one, the GPUs, the submission and the duration.
+Columns: ``job_id``; ``user``; ``vc``, the virtual cluster; ``gpu_num``; ``cpu_num``; ``node_num``; ``state``
+(COMPLETED, CANCELLED, FAILED, TIMEOUT, NODE_FAIL); ``submit_time``, ``start_time``, ``end_time``, local, as
+2020-06-09 18:41:01; ``duration``, seconds from start to end; ``queue``, seconds from submission to start.
+Read are the id, the user or the virtual cluster, the GPUs, the state, the submission and the duration.
 
-Assumed: jobs of every state count, since they held their GPUs; those without a GPU, that ended at once or
-that are not over (an empty duration, or None) are left out. The models are not known: a model of the
-contention paper's Table III is drawn.
+Assumed: jobs of every state count unless only those that succeeded are asked for, since they held their GPUs;
+those without a GPU, that ended at once or that are not over (an empty duration, or None) are left out. The
+models are not known: a model of the contention paper's Table III is drawn.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import msgspec
 
-from hocket.cluster.workloads.trace_rows import (
-    DRAWN_NOTE,
-    DURATION_NOTE,
+from hocket.cluster.jobs import Job
+from hocket.cluster.workloads.trace_jobs import (
     ImportedJobs,
     TraceRequest,
-    draw_models,
     job_of_duration,
     job_set,
-    read_rows,
-    skipped_note,
+    model_draws,
+    user_field,
     user_named,
 )
+from hocket.cluster.workloads.trace_notes import (
+    DRAWN_NOTE,
+    DURATION_NOTE,
+    Tally,
+    user_note,
+)
+from hocket.cluster.workloads.trace_rows import Table, read_rows
 
-_COLUMNS = ("job_id", "gpu_num", "submit_time", "duration")
+_NEEDED = ("job_id", "gpu_num", "submit_time", "duration")
+_USERS = ("user", "vc")
 
 
 def import_helios(request: TraceRequest) -> ImportedJobs:
@@ -35,20 +43,33 @@ def import_helios(request: TraceRequest) -> ImportedJobs:
 
     Raises
     ------
-    FormatError
-        Naming the file, the line and the rule.
+    FormatError, UnknownNameError
+        Naming the file, the line and the rule; for a user that is no column.
     """
-    rows = list(read_rows(request.path, _COLUMNS))
-    jobs = []
-    for row, model in zip(rows, draw_models(len(rows), request.seed), strict=True):
+    field = user_field(request, _USERS)
+    tally = Tally(request, "COMPLETED")
+    jobs = job_set(_jobs(request, field, tally), request)
+    notes = (DRAWN_NOTE, DURATION_NOTE, user_note(field, _USERS, jobs), *tally.notes())
+    return ImportedJobs(jobs, notes)
+
+
+def _jobs(request: TraceRequest, field: str, tally: Tally) -> Iterator[Job]:
+    lines: dict[str, int] = {}
+    needed = (*_NEEDED, *([] if request.user is None else [field]), *_state_column(request))
+    rows = read_rows(request.path, Table(needed))
+    for row, model in zip(rows, model_draws(request.seed), strict=False):
         gpus, duration_s = row.whole("gpu_num"), row.number_or_zero("duration")
-        if gpus and duration_s > 0:
-            job = job_of_duration(row.cells["job_id"], gpus, row.moment("submit_time"), duration_s, model)
-            jobs.append(msgspec.structs.replace(job, user=user_named(row.cells.get("user"))))
-    notes = (
-        DRAWN_NOTE,
-        DURATION_NOTE,
-        "jobs of every state are kept: they held their GPUs",
-        *skipped_note(len(rows) - len(jobs), "no GPU, over at once, or not over"),
-    )
-    return ImportedJobs(job_set(jobs, request), notes)
+        if not gpus:
+            tally.leave_out("no GPU")
+        elif not row.says("duration"):
+            tally.leave_out("not over")
+        elif not duration_s:
+            tally.leave_out("over at once")
+        elif tally.takes(row.cells.get("state", "")):
+            name = row.new_id("job_id", lines)
+            job = job_of_duration(name, gpus, row.moment("submit_time"), duration_s, model)
+            yield msgspec.structs.replace(job, user=user_named(row.cells.get(field)))
+
+
+def _state_column(request: TraceRequest) -> list[str]:
+    return ["state"] if request.states == "finished" else []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hocket.cluster.jobs import JobSet
 from hocket.cluster.jobs_file import read_jobs
-from hocket.cluster.workloads.trace_rows import ImportedJobs, TraceRequest
+from hocket.cluster.workloads.trace_jobs import ImportedJobs, TraceRequest
 
 
 def import_job_set(request: TraceRequest) -> ImportedJobs:

@@ -17,7 +17,8 @@ from collections import defaultdict
 from statistics import median
 
 from hocket.cluster.jobs import Job
-from hocket.cluster.workloads.trace_rows import ImportedJobs, TraceRequest, TraceRow, job_set, read_rows
+from hocket.cluster.workloads.trace_jobs import ImportedJobs, TraceRequest, job_set
+from hocket.cluster.workloads.trace_rows import Table, TraceRow, read_rows
 from hocket.cluster.workloads.trained_models import FORWARD_SHARE, estimated_memory_bytes, published_sizes
 
 _COLUMNS = ("job_id", "num_gpu", "submit_time", "iterations", "model_name", "duration")
@@ -31,9 +32,10 @@ def import_tiresias(request: TraceRequest) -> ImportedJobs:
     FormatError
         Naming the file, the line and the rule.
     """
-    rows = list(read_rows(request.path, _COLUMNS))
+    rows = list(read_rows(request.path, Table(_COLUMNS)))
     computing_s, without = _computing_s(rows)
     sizes = published_sizes()
+    lines: dict[str, int] = {}
     jobs = []
     for row in rows:
         model = row.cells["model_name"]
@@ -41,7 +43,7 @@ def import_tiresias(request: TraceRequest) -> ImportedJobs:
             row.refuse("model_name", f"'{model}' has no known size; known are {', '.join(sizes)}")
         jobs.append(
             Job(
-                id=row.cells["job_id"],
+                id=row.new_id("job_id", lines),
                 model=model,
                 gpus=row.whole("num_gpu", 1),
                 iterations=row.whole("iterations", 1),
@@ -56,6 +58,7 @@ def import_tiresias(request: TraceRequest) -> ImportedJobs:
         "an iteration computes for what the trace's jobs with one GPU took (median of each model), 40% of it "
         "forward; what others took beyond that was communication, which is simulated instead",
         "sizes are published parameter counts in single precision; memory is 4 sizes and 2.5 GB",
+        "the trace has no users, priorities, types of GPUs or failures: jobs are those of one user, alike",
     ]
     if without:
         notes.append(f"no job with one GPU, the least over all jobs instead: {', '.join(sorted(without))}")
