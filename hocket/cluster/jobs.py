@@ -47,6 +47,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     ``speeds``: by types of GPUs, how many times faster than said here it computes on them; it runs on no
     others. Empty: on any, as said here.
     ``user``: whose it is; jobs without one are all of one user. ``priority``: the higher is placed first.
+    ``gpus_min``: it may have fewer GPUs than ``gpus``, down to so many, and then has more iterations of as
+    long computing: each GPU's batch stays, and so does the number of examples. None: ``gpus``.
     """
 
     id: str
@@ -63,6 +65,16 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     speeds: dict[str, float] = {}
     user: str = ""
     priority: int = 0
+    gpus_min: int | None = None
+
+    @property
+    def fewest_gpus(self) -> int:
+        """The fewest GPUs that it has."""
+        return self.gpus if self.gpus_min is None else self.gpus_min
+
+    def iterations_on(self, gpus: int) -> int:
+        """The iterations in which so many GPUs compute what ``gpus`` do in ``iterations``."""
+        return -(-self.iterations * self.gpus // gpus)
 
     def speed_on(self, gpu_type: str) -> float | None:
         """The speed of computing on GPUs of a type, None where it does not run on them."""
@@ -103,6 +115,9 @@ def _check(job: Job, place: int, source: str) -> None:
         count = getattr(job, key)
         if not 1 <= count <= most:
             refuse(key, f"{count} is not a whole number from 1 to {most}")
+    if not 1 <= job.fewest_gpus <= job.gpus:
+        rule = f"{job.gpus_min} is not a whole number from 1 to gpus, the most it has, which are {job.gpus}"
+        refuse("gpus_min", f"{rule}; lower it, or raise gpus")
     for key in ("arrival_s", "startup_s", "forward_s", "backward_s"):
         seconds = getattr(job, key)
         if not 0 <= seconds <= _LONGEST_S:

@@ -20,6 +20,8 @@ JOBS_FORMAT = "hocket.jobs/1"
 
 FROM_STEP = ("forward_s", "backward_s", "size_bytes", "batches")
 """The fields of a job that its step and plan say, where it has them."""
+OTHER_NAMES = {"gpus_max": "gpus", "max_gpus": "gpus", "min_gpus": "gpus_min"}
+"""The field that is meant where another name of it is used: passed over, a job would be another one."""
 _REQUIRED = ("model", *FROM_STEP[:-1])
 
 
@@ -40,6 +42,7 @@ class _JobRow(msgspec.Struct, frozen=True, kw_only=True):
     speeds: dict[str, float] = {}
     user: str = ""
     priority: int = 0
+    gpus_min: int | None = None
     step: str | dict[str, Any] | UnsetType = UNSET
     plan: str | dict[str, Any] | UnsetType = UNSET
 
@@ -95,6 +98,9 @@ def _check_fields(data: bytes, source: str, of_programs: Sequence[str] | None) -
     known = set(fields)
     for place, job in enumerate(parse(data, source)["jobs"]):
         for name in job.keys() - known:
+            if name in OTHER_NAMES:
+                field = OTHER_NAMES[name]
+                raise FormatError(source, f"jobs[{place}].{name}", f"is called {field}; name it so")
             if of_programs is not None or difflib.get_close_matches(name, fields, n=1, cutoff=0.8):
                 raise UnknownNameError(f"{source}: jobs[{place}]: field", name, fields)
             known.add(name)
@@ -129,6 +135,7 @@ def _job(row: _JobRow, steps: _Steps, source: str, field: str) -> Job:
         speeds=row.speeds,
         user=row.user,
         priority=row.priority,
+        gpus_min=row.gpus_min,
         **from_step,
     )
 

@@ -133,9 +133,9 @@ class Ring:
 
 
 def replay(
-    traffic: Traffic, gate: Gate | None, ring: Ring | None, begin: int, checkpoint: Path | None
+    traffic: Traffic, gate: Gate | None, ring: Ring | None, begin: int, checkpoint: Path | None, ranks: int
 ) -> None:
-    """Run the iterations from ``begin`` on; after each the number of those that are over is kept."""
+    """Run the iterations from ``begin`` on; after each it keeps how many are over, and of how many ranks."""
     kept = None if checkpoint is None else os.open(checkpoint, os.O_WRONLY | os.O_CREAT, 0o600)
     for iteration in range(begin, traffic.iterations):
         for part, duration_s in enumerate((traffic.forward_s, traffic.backward_s)):
@@ -155,12 +155,21 @@ def replay(
             gate.transferred(iteration)
         if kept is not None:
             # In place, as one write: to replace the file would wait for the disk.
-            os.pwrite(kept, b"%020d" % (iteration + 1), 0)
+            os.pwrite(kept, b"%020d %020d" % (iteration + 1, ranks), 0)
 
 
 def kept_path(checkpoint: str | Path) -> Path:
     """The file in the job's own folder where rank 0 keeps the number of iterations that are over."""
     return Path(checkpoint, "iterations")
+
+
+def kept_iterations(text: str, ranks: int) -> int:
+    """The iterations that such a file says are over, in those of so many ranks; 0 where it says nothing."""
+    try:
+        over, of_ranks, *_ = [int(word) for word in text.split()] + [ranks]
+    except ValueError:
+        return 0
+    return over * of_ranks // ranks
 
 
 def main() -> None:
@@ -169,8 +178,8 @@ def main() -> None:
     try:
         traffic = msgspec.json.decode(os.environ[TRAFFIC_VARIABLE], type=Traffic)
         kept = kept_path(os.environ[CHECKPOINT_VARIABLE])
-        rank = os.environ["RANK"]
-    except (KeyError, msgspec.MsgspecError, UnicodeError) as error:
+        rank, ranks = os.environ["RANK"], int(os.environ["WORLD_SIZE"])
+    except (KeyError, ValueError, msgspec.MsgspecError) as error:
         raise HocketError(f"no job to replay ({error}); start it with 'hocket cluster run'") from None
     # Not what is kept here: ranks on several disks would not agree.
     begin = first_iteration()
@@ -179,7 +188,7 @@ def main() -> None:
     if traffic.leaders and traffic.place is not None:
         credentials = credentials_of(traffic.token, TRAFFIC_VARIABLE, "leave it to 'hocket cluster'")
         ring = Ring(traffic.leaders, traffic.place, credentials)
-    replay(traffic, gate, ring, begin, kept if rank == "0" else None)
+    replay(traffic, gate, ring, begin, kept if rank == "0" else None, ranks)
     if gate is not None:
         gate.close()
 

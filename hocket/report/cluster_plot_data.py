@@ -111,7 +111,9 @@ def _panel(panel: Residence, most_spans: int, names: dict[str, int], unit: TimeU
 
 def _name(job: JobRow) -> str:
     model = f", {job.model}" if job.model else ""
-    return f"{job.id}{model}, {len(job.gpus)} GPU{'' if len(job.gpus) == 1 else 's'}"
+    num, most = len(job.gpus), len(job.gpus) if job.gpus_max is None else job.gpus_max
+    chosen = "" if job.gpus_min is None else f" of {job.gpus_min} to {most}"
+    return f"{job.id}{model}, {num}{chosen} GPU{'' if most == 1 else 's'}"
 
 
 def _first_jobs(row: ClusterRow, most_spans: int) -> list[JobRow]:

@@ -35,10 +35,17 @@
     return job.accepted_types.length && !others ? job.gpu_type : `${job.gpu_type} (or ${others || "any"})`;
   }
 
+  /** The GPUs of a job; how many of how many, where that was chosen. */
+  function gpusText(job, places) {
+    const wanted = job.wanted_min === null ? job.wanted : `${job.wanted_min} to ${job.wanted}`;
+    if (!places) return `(${wanted} wanted)`;
+    return job.wanted_min === null ? places : `${places} (${job.gpus.length} of ${wanted})`;
+  }
+
   function cellsOf(job) {
     const places = job.gpus.map(([server, gpu]) => state.nodes[server] + ":" + device(server, gpu)).join(", ");
     const waited = job.waited_s ?? Math.max(0, (job.start_s ?? state.now_s) - job.arrival_s);
-    return [job.id, job.stage, job.reports ? `${job.iteration}/${job.iterations}` : "\u2013", places || `(${job.wanted} wanted)`, typeText(job), waited.toFixed(1),
+    return [job.id, job.stage, job.reports ? `${job.iteration}/${job.iterations}` : "\u2013", gpusText(job, places), typeText(job), waited.toFixed(1),
       job.jct_s === null ? "" : job.jct_s.toFixed(2), String(job.attempt), job.reason || job.why];
   }
 

@@ -66,7 +66,7 @@ def _columns(jobs: Sequence[JobStatus], status: Status) -> list[Column]:
         written_column(
             "iteration", [f"{job.iteration}/{job.iterations}" if job.reports else UNDEFINED for job in jobs]
         ),
-        text_column("GPUs", [_places(job, status) or f"({job.wanted} wanted)" for job in jobs]),
+        text_column("GPUs", [_gpus(job, status) for job in jobs]),
         *([text_column("type", [_type(job) for job in jobs])] if status.gpu_types else []),
         written_column("waited [s]", [f"{_waited_s(job, status):.1f}" for job in jobs]),
         written_column("JCT [s]", ["" if job.jct_s is None else f"{job.jct_s:.2f}" for job in jobs]),
@@ -87,6 +87,15 @@ def _waited_s(job: JobStatus, status: Status) -> float:
     if job.waited_s is not None:
         return job.waited_s
     return max(0.0, (status.now_s if job.start_s is None else job.start_s) - job.arrival_s)
+
+
+def _gpus(job: JobStatus, status: Status) -> str:
+    """The GPUs of a job; how many of how many, where that was chosen."""
+    wanted = f"{job.wanted}" if job.wanted_min is None else f"{job.wanted_min} to {job.wanted}"
+    if not job.gpus:
+        return f"({wanted} wanted)"
+    chosen = "" if job.wanted_min is None else f" ({len(job.gpus)} of {wanted})"
+    return _places(job, status) + chosen
 
 
 def _places(job: JobStatus, status: Status) -> str:

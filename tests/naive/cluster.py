@@ -54,12 +54,12 @@ class Simulation(Transfers):
 
     def go_on(self, run: Run) -> None:
         """Begin the next iteration where this one is computed, and be ready to send what is complete."""
-        if set(run.phase.values()) == {"done"} and run.iteration < run.job.iterations:
+        if set(run.phase.values()) == {"done"} and run.iteration < run.iterations:
             run.iteration += 1
-            if run.iteration < run.job.iterations:
+            if run.iteration < run.iterations:
                 run.phase, run.piece = dict.fromkeys(run.gpus, "waits"), dict.fromkeys(run.gpus, 0)
         sent = run.arrived // len(run.job.batches)
-        run.remaining = run.job.iterations - min(run.iteration, sent)
+        run.remaining = run.iterations - min(run.iteration, sent)
         if run.remaining == 0:
             run.finish = self.now
         elif not run.chunks and self.complete(run, run.arrived):
@@ -118,20 +118,20 @@ class Simulation(Transfers):
         for run in self.placed():
             if not any(self.is_down(g // self.per_server) for g in run.gpus):
                 continue
-            done = run.job.iterations - run.remaining
+            done = run.iterations - run.remaining - run.kept
             every = self.outages.checkpoint_every_s
             if every is None:
                 kept = 0
             else:
                 of_one = exact(run.job.forward_s) + exact(run.job.backward_s)
                 iterations = max(1, int(exact(every) / of_one))
-                kept = done - done % iterations
+                kept = run.kept + done - done % iterations
             assert run.start is not None
-            run.stays.append((run.start, self.now))
+            run.stays.append((run.start, self.now, run.num))
             run.computed += (kept - run.kept) * self.computing(run)
-            run.kept, run.remaining = kept, run.job.iterations - kept
+            run.work_kept = max(run.work_kept, kept * run.num)
+            self.take_number(run, run.job.fewest_gpus)
             self.compute_at(run, self.best_speed(run))
-            run.iteration, run.arrived = kept, kept * len(run.job.batches)
             run.gpus, run.servers, run.phase, run.ends, run.chunks = [], [], {}, {}, []
             run.piece, run.between, run.overlaps = {}, set(), False
             run.ready = run.running = run.whole = False
@@ -205,7 +205,7 @@ class Simulation(Transfers):
             until = self.next_instant(costs)
         assert all(run.finish is not None for run in self.runs)
         for run in self.runs:
-            run.computed += (run.job.iterations - run.kept) * self.computing(run)
+            run.computed += (run.iterations - run.kept) * self.computing(run)
 
 
 def simulate(

@@ -23,11 +23,56 @@ class Queue(State):
         ordered = sorted(servers, key=lambda s: (sum(self.load(g) for g in of[s]), s))
         return [g for s in ordered for g in sorted(of[s], key=lambda g: (self.load(g), g)) if g in free]
 
+    def choose_number(self, run: Run) -> list[int] | None:
+        """As many GPUs, of those that nobody else needs, as let it be over first; the fewest of these."""
+        options = []
+        for num in range(run.job.fewest_gpus, self.most(run) + 1):
+            self.take_number(run, num)
+            speed = run.speed
+            found = self.choose(run)
+            if found is not None:
+                several = len({g // self.per_server for g in found}) > 1
+                self.compute_at(run, self.speeds(run)[self.type[found[0]]])
+                alone = run.remaining * (self.computing(run) + (self.reduce(run) if several else 0))
+                options.append((alone, num, found))
+            self.compute_at(run, speed)
+        if not options:
+            self.take_number(run, run.job.fewest_gpus)
+            return None
+        _, num, found = min(options, key=lambda option: option[:2])
+        self.take_number(run, num)
+        return found
+
+    def most(self, run: Run) -> int:
+        """The most GPUs that it may have, if it may have any."""
+        of = {name: sum(self.type[g] == name for g in self.free(run)) for name in self.speeds(run)}
+        beside = max(of.values()) - sum(self.needed(run, user) for user in {r.job.user for r in self.runs})
+        within = self.quota(run.job.user) - self.held(run.job.user)
+        return max(run.job.fewest_gpus, min(run.job.gpus, beside, within))
+
+    def needed(self, run: Run, user: str) -> int:
+        """The GPUs that are left to a user's other jobs: to those that could start, or have starved."""
+        total = 0
+        for other in self.runs:
+            arrived_s = exact(other.job.arrival_s)
+            if other is run or other.start is not None or arrived_s > self.now or other.job.user != user:
+                continue
+            starves = self.scheduling.starvation_s
+            starving = starves is not None and self.now - arrived_s >= exact(starves)
+            free, mine = self.free(other), self.speeds(run)
+            of = [[self.type[g] for g in free].count(name) for name in self.speeds(other)]
+            shared = [name for name in self.speeds(other) if name in mine]
+            meets = any(self.could_fit(run, name) and self.could_fit(other, name) for name in shared)
+            fits = max(of) >= other.job.fewest_gpus
+            if meets and self.in_quota(other) and (starving or fits):
+                total += other.job.fewest_gpus
+        return min(total, self.quota(user) - self.held(user))
+
     def choose(self, run: Run) -> list[int] | None:
         """GPUs of the type on which it computes fastest, of those where it fits."""
         free, speeds, suits = self.free(run), self.speeds(run), run.speed
         of_type = {name: [g for g in free if self.type[g] == name] for name in speeds}
-        fitting = [name for name in speeds if len(of_type[name]) >= run.job.gpus]
+        fitting = [name for name in speeds if len(of_type[name]) >= run.num]
         if not fitting:
             return None
         speed = max(speeds[name] for name in fitting)
@@ -46,7 +91,7 @@ class Queue(State):
 
     def choose_from(self, run: Run, free: list[int]) -> list[int]:
         """The GPUs among these that the placement takes, in the order in which it does."""
-        n = run.job.gpus
+        n = run.num
         servers = list(range(self.cluster.num_servers))
         anywhere = sorted(free, key=lambda g: (self.load(g), g))
         if self.placement == "ff":
@@ -70,7 +115,7 @@ class Queue(State):
 
     def in_block(self, run: Run, of_type: dict[str, list[int]]) -> list[int] | None:
         """GPUs of one of these types in a block; None while some block would have room."""
-        size, n = 1, run.job.gpus
+        size, n = 1, run.num
         while size * self.per_server < n:
             size *= 2
         servers = list(range(self.cluster.num_servers))
@@ -98,10 +143,10 @@ class Queue(State):
 
     def lost_service(self, run: Run, option: list[int]) -> Fraction:
         """The service before the job on its busiest server and GPU, and that which it delays there."""
-        wide = run.job.gpus > self.per_server
+        wide = run.num > self.per_server
         computing = run.remaining * self.computing(run)
         transfers = run.remaining * self.reduce(run) if wide else Fraction(0)
-        service = (computing + transfers) * run.job.gpus
+        service = (computing + transfers) * run.num
 
         def lost(there: list[list[tuple[Run, Fraction]]], own: Fraction) -> Fraction:
             first = [
@@ -124,11 +169,11 @@ class Queue(State):
         return found
 
     def service_left(self, run: Run) -> Fraction:
-        return run.remaining * self.per_iteration(run) * run.job.gpus
+        return run.remaining * self.per_iteration(run) * run.num
 
     def lost_time(self, run: Run, option: list[int]) -> Fraction:
         servers = {g // self.per_server for g in option}
-        computing = run.job.iterations * self.computing(run)
+        computing = run.iterations * self.computing(run)
         alone = computing
         if len(servers) > 1:
             shares = [Fraction(1 + self.users(("server", s))) for s in servers]
@@ -137,24 +182,28 @@ class Queue(State):
                 for rack in racks:
                     carried = self.capacity(("rack", rack)) * self.b
                     shares.append((1 + self.users(("rack", rack))) / carried)
-            alone += run.job.iterations * self.exposed(run, max(shares))
+            alone += run.iterations * self.exposed(run, max(shares))
         ahead, delayed = Fraction(0), 0
         for g in option:
             here = [other for other in self.placed() if g in other.gpus]
             left = {other: other.remaining * self.per_iteration(other) for other in here}
-            first = [other for other in here if left[other] * other.job.gpus <= alone * run.job.gpus]
+            first = [other for other in here if left[other] * other.num <= alone * run.num]
             ahead = max(ahead, sum((left[other] for other in first), Fraction(0)))
             delayed = max(delayed, len(here) - len(first))
         return alone + ahead + computing * delayed
 
     def held(self, user: str) -> int:
         """GPUs that jobs of a user hold."""
-        return sum(run.job.gpus for run in self.placed() if run.job.user == user)
+        return sum(run.num for run in self.placed() if run.job.user == user)
 
     def in_quota(self, run: Run) -> bool:
-        user, quotas = run.job.user, self.scheduling.quotas
-        quota = quotas.get(user, quotas.get("*", 10**9))
-        return self.kept.get(user, run) is run and self.held(user) + run.job.gpus <= quota
+        user = run.job.user
+        return self.kept.get(user, run) is run and self.held(user) + run.num <= self.quota(user)
+
+    def quota(self, user: str) -> int:
+        """The most GPUs that jobs of a user hold."""
+        quotas = self.scheduling.quotas
+        return quotas.get(user, quotas.get("*", 10**9))
 
     def keep_quota(self, run: Run) -> None:
         """Until the queue is placed no other job of the user is, if it has a quota."""
@@ -170,8 +219,8 @@ class Queue(State):
                 continue
             stays = list(run.stays)
             if run.start is not None:
-                stays.append((run.start, self.now if run.finish is None else run.finish))
-            total += run.job.gpus * sum((self.counted(*stay) for stay in stays), Fraction(0))
+                stays.append((run.start, self.now if run.finish is None else run.finish, run.num))
+            total += sum((num * self.counted(start, end) for start, end, num in stays), Fraction(0))
         return total / shares.get(user, shares.get("*", 1))
 
     def counted(self, start: Fraction, end: Fraction) -> Fraction:
@@ -204,7 +253,7 @@ class Queue(State):
             starving = [run for run in queue if exact(run.job.arrival_s) <= since]
             for run in sorted(starving, key=lambda run: (run.job.arrival_s, run.job.id)):
                 if self.in_quota(run):
-                    if self.place_on(run, self.choose(run)):
+                    if self.place_on(run, self.choose_number(run)):
                         continue
                     if not self.hold(run):
                         break
@@ -213,7 +262,7 @@ class Queue(State):
         for run in sorted((run for run in queue if run.start is None), key=self.queue_key):
             if not self.in_quota(run):
                 continue
-            placed = self.place_on(run, self.choose(run))
+            placed = self.place_on(run, self.choose_number(run))
             if not placed and held:
                 self.held_gpus = {g: by for g, by in held.items() if not self.is_open(run, g, by)}
                 placed = self.place_on(run, self.choose(run))
@@ -232,8 +281,8 @@ class Queue(State):
         options = []
         for name, speed in self.speeds(run).items():
             there = sorted((g for g in waits if self.type[g] == name), key=lambda g: (waits[g], g))
-            if len(there) >= run.job.gpus:
-                first = there[: run.job.gpus]
+            if len(there) >= run.num:
+                first = there[: run.num]
                 options.append((waits[first[-1]] + self.service(run, speed), first))
         if not options:
             return False
@@ -256,7 +305,7 @@ class Queue(State):
         """The service left of a job that queues, at a speed of computing."""
         before = run.speed
         self.compute_at(run, speed)
-        found = run.remaining * (self.computing(run) + (self.reduce(run) if run.job.gpus > 1 else 0))
+        found = run.remaining * (self.computing(run) + (self.reduce(run) if run.num > 1 else 0))
         self.compute_at(run, before)
         return found
 

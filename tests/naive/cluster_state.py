@@ -26,7 +26,10 @@ class Run:
 
     job: Job
     number: int
-    remaining: int
+    num: int  # GPUs that it has, or needs at least while it queues
+    work_kept: int = 0  # iterations of one GPU, done when it queued last
+    iterations: int = 0  # on so many GPUs
+    remaining: int = 0
     speed: Fraction = Fraction(1)  # of its computing on the GPUs that it has, or would be best on
     gpus: list[int] = field(default_factory=list)
     phase: dict[int, str] = field(default_factory=dict)  # of each GPU
@@ -44,7 +47,7 @@ class Run:
     first_start: Fraction | None = None
     queueing: Fraction = Fraction(0)
     interruptions: int = 0
-    stays: list[tuple[Fraction, Fraction]] = field(default_factory=list)  # until it was interrupted
+    stays: list[tuple[Fraction, Fraction, int]] = field(default_factory=list)  # until it was interrupted
     kept: int = 0  # iterations that were complete when it was placed
     computed: Fraction = Fraction(0)  # what these took
     transferring: Fraction = Fraction(0)
@@ -78,7 +81,9 @@ class State:
         self.held_gpus: dict[int, Run] = {}  # while the queue is placed
         self.kept: dict[str, Run] = {}  # the only job of a user that may be, meanwhile
         self.num_arrived = 0
-        self.runs = [Run(job, i, job.iterations) for i, job in enumerate(jobs.jobs)]
+        self.runs = [Run(job, i, job.fewest_gpus) for i, job in enumerate(jobs.jobs)]
+        for run in self.runs:
+            self.take_number(run, run.num)
         self.now = Fraction(0)
         self.per_server = cluster.gpus_per_server
         self.rack = cluster.rack_of().tolist()
@@ -92,6 +97,14 @@ class State:
         self.alone: dict[Run, Fraction] = {}
         for run in self.runs:
             self.compute_at(run, self.best_speed(run))
+
+    def take_number(self, run: Run, num: int) -> None:
+        """Let a job that queues have so many GPUs: as many of its iterations as cover its work."""
+        run.num = num
+        run.iterations = -(-run.job.gpus * run.job.iterations // num)
+        run.kept = run.work_kept // num
+        run.remaining = run.iterations - run.kept
+        run.iteration, run.arrived = run.kept, run.kept * len(run.job.batches)
 
     def speeds(self, run: Run) -> dict[str, Fraction]:
         """The types that it accepts, in the order in which the cluster has them."""
@@ -107,7 +120,7 @@ class State:
     def could_fit(self, run: Run, name: str) -> bool:
         """True if there are enough GPUs of a type, large enough, with nobody on them."""
         there = [m for m, other in zip(self.memory, self.type, strict=True) if other == name]
-        return sum(memory >= run.job.memory_bytes for memory in there) >= run.job.gpus
+        return sum(memory >= run.job.memory_bytes for memory in there) >= run.num
 
     def compute_at(self, run: Run, speed: Fraction) -> None:
         run.speed = speed
@@ -133,8 +146,8 @@ class State:
             return tie
         iterations = run.remaining
         if self.policy == "tiresias":
-            iterations = run.job.iterations - run.remaining
-        return (iterations * self.per_iteration(run) * run.job.gpus, *tie)
+            iterations = run.iterations - run.remaining
+        return (iterations * self.per_iteration(run) * run.num, *tie)
 
     def transfer_key(self, run: Run) -> Any:
         if self.policy != "srpt":

@@ -147,6 +147,21 @@ def with_users(seed: int, jobs: JobSet, scheduling: Scheduling) -> tuple[JobSet,
     return JobSet(jobs=drawn), chosen
 
 
+def with_numbers(seed: int, jobs: JobSet) -> JobSet:
+    """The jobs, half of the time some of them with a range of GPUs, up to more than the cluster has."""
+    rng = random.Random(f"numbers of {seed}")
+    if rng.random() < 0.5:
+        return jobs
+
+    def job_with(job: Job) -> Job:
+        if rng.random() < 0.3:
+            return job
+        gpus = job.gpus + rng.choice([0, 0, 1, 2, 4])
+        return msgspec.structs.replace(job, gpus=gpus, gpus_min=rng.randint(1, job.gpus))
+
+    return JobSet(jobs=tuple(job_with(job) for job in jobs.jobs))
+
+
 def drawn_scheduling(rng: random.Random, placement: str, policy: str, seed: int) -> Scheduling:
     """Drawn numbers beside these names: half of the time jobs may hold GPUs, or share them up to a limit."""
     return Scheduling(
@@ -174,6 +189,7 @@ def compared(
         jobs = JobSet(jobs=tuple(job if rng.random() < 0.3 else sending_nothing(job) for job in jobs.jobs))
     jobs, scheduling = with_users(seed, jobs, drawn_scheduling(rng, placement, policy, seed))
     jobs, cluster = with_types(rng, jobs, cluster, ties=ties)
+    jobs = with_numbers(seed, jobs)
     run = simulate(jobs, cluster, scheduling, TimelineWindow() if record else None)
     twins = naive.simulate(jobs, cluster, scheduling)
     for i, twin in enumerate(twins):
@@ -251,6 +267,7 @@ def test_everything_is_conserved_after_every_event(
     jobs = job_set(rng, cluster.num_gpus, ties=ties)
     jobs, scheduling = with_users(seed, jobs, drawn_scheduling(rng, placement, policy, seed))
     jobs, cluster = with_types(rng, jobs, cluster, ties=ties)
+    jobs = with_numbers(seed, jobs)
     state, rules, _ = make_state(jobs, cluster, scheduling)
     clock = clocks.make_clock(state)
     log = _make_log(None, 1.0, len(jobs.jobs))
@@ -268,6 +285,7 @@ def test_recording_changes_nothing(seed: int, policy: str) -> None:
     rng = random.Random(seed)
     cluster = cluster_of(rng, ties=False)
     jobs, cluster = with_types(rng, job_set(rng, cluster.num_gpus, ties=False), cluster, ties=False)
+    jobs = with_numbers(seed, jobs)
     runs = [
         simulate(jobs, cluster, Scheduling(placement="lwf-1", policy=policy), record=record)
         for record in (None, TimelineWindow())

@@ -25,6 +25,7 @@ from tests.property.test_cluster import (
     cluster_of,
     drawn_scheduling,
     job_set,
+    with_numbers,
     with_types,
     with_users,
 )
@@ -52,7 +53,8 @@ def drawn(
     cluster = cluster_of(rng, ties=ties)
     jobs, cluster = with_types(rng, job_set(rng, cluster.num_gpus, ties=ties), cluster, ties=ties)
     jobs, scheduling = with_users(seed, jobs, drawn_scheduling(rng, placement, policy, seed))
-    return jobs, cluster, scheduling, drawn_outages(rng, cluster.num_servers, ties=ties)
+    outages = drawn_outages(rng, cluster.num_servers, ties=ties)
+    return with_numbers(seed, jobs), cluster, scheduling, outages
 
 
 def compared(seed: int, placement: str, policy: str, *, ties: bool, record: bool = False) -> ClusterRun:

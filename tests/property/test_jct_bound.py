@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,6 +20,7 @@ from tests.property.test_cluster import (
     cluster_of,
     drawn_scheduling,
     job_set,
+    with_numbers,
     with_types,
 )
 from tests.strategies import examples
@@ -45,6 +47,7 @@ def test_nothing_simulated_is_below_it(seed: int, placement: str, policy: str, t
     jobs = job_set(rng, cluster.num_gpus, ties=ties)
     scheduling = drawn_scheduling(rng, placement, policy, seed)
     jobs, cluster = with_types(rng, jobs, cluster, ties=ties)
+    jobs = with_numbers(seed, jobs)
     run = simulate(jobs, cluster, scheduling)
     average_s = float((run.finish_s - run.arrival_s).mean())
     assert bound_jct_s(jobs, cluster, scheduling.jobs_per_gpu) <= average_s * ROUNDING
@@ -84,6 +87,26 @@ def test_jobs_that_fill_the_cluster_wait_for_each_other() -> None:
     """Two jobs of all GPUs that compute alone: (12 + 24) / 2, of which mean moments and tails know all."""
     jobs = JobSet(jobs=tuple(some_job(name, 2, size_bytes=0.0) for name in "ab"))
     assert bound_jct_s(jobs, SMALL) == pytest.approx(18.0)
+
+
+@examples(150)
+@given(seed=st.integers(0, 2**32), ties=st.booleans(), jobs_per_gpu=st.sampled_from([None, 1, 2]))
+def test_it_is_below_that_of_every_choice_of_numbers(seed: int, ties: bool, jobs_per_gpu: int | None) -> None:
+    """Jobs whose numbers of GPUs are drawn from their ranges are jobs that have no choice."""
+    rng = random.Random(seed)
+    cluster = cluster_of(rng, ties=ties)
+    jobs, cluster = with_types(rng, job_set(rng, cluster.num_gpus, ties=ties), cluster, ties=ties)
+    ranges = with_numbers(seed, jobs)
+    least_s = bound_jct_s(ranges, cluster, jobs_per_gpu)
+
+    def chosen(job: Job) -> Job:
+        most = max(each.num_gpus for each in cluster.types if job.speed_on(each.name) or not each.name)
+        num = rng.randint(job.fewest_gpus, max(job.fewest_gpus, min(job.gpus, most)))
+        return msgspec.structs.replace(job, gpus=num, gpus_min=None, iterations=job.iterations_on(num))
+
+    for _ in range(5):
+        drawn = JobSet(jobs=tuple(chosen(job) for job in ranges.jobs))
+        assert least_s <= bound_jct_s(drawn, cluster, jobs_per_gpu) * ROUNDING
 
 
 def test_memory_and_places_count() -> None:

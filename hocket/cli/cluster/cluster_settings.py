@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -56,11 +56,11 @@ def cluster_settings(context: typer.Context, cluster: Cluster) -> list[AnswerSet
 
 
 def assumed_of_cluster(
-    context: typer.Context, cluster: Cluster, speeds: Sequence[str] = ()
+    context: typer.Context, cluster: Cluster, unsaid: Sequence[Mapping[str, str]] = ()
 ) -> dict[str, Any]:
     """Everything that was not given: options with their defaults, and what transfers cost without a file.
 
-    speeds : what is assumed of job sets that do not say how fast GPUs are, a sentence each, or nothing.
+    unsaid : of each job set what is assumed about what its jobs do not say, by field.
     """
     options = defaults(context)
     if not is_given(context, "servers"):
@@ -70,6 +70,6 @@ def assumed_of_cluster(
     if context.params.get("network_file") is None:
         costs = (cluster.startup_s, cluster.per_byte_s, cluster.eta_s)
         options |= zip(("startup_s", "per_byte_s", "contention_per_byte_s"), costs, strict=True)
-    if any(speeds):
-        options["speeds"] = "; ".join(dict.fromkeys(each for each in speeds if each))
+    for field in dict.fromkeys(field for each in unsaid for field in each):
+        options[field] = "; ".join(dict.fromkeys(each[field] for each in unsaid if field in each))
     return options

@@ -62,7 +62,7 @@ def simulate(
     trace: TimelineOptions,
 ) -> None:
     """Simulate a job set under one placement and one policy."""
-    from hocket.cluster.engine.paces import assumed_speeds
+    from hocket.cluster.engine.paces import assumptions
     from hocket.cluster.engine.users import check_users
     from hocket.cluster.jobs_file import read_jobs
     from hocket.cluster.results.jct_bound import bound_jct_s
@@ -91,7 +91,7 @@ def simulate(
         )
     bound_s = bound_jct_s(job_set, cluster, result.scheduling.jobs_per_gpu)
     row = msgspec.structs.replace(cluster_row(result, job_set, cluster), bound_jct_s=bound_s)
-    unsaid = assumed_speeds(job_set, cluster)
+    unsaid = assumptions(job_set, cluster)
     made = {"origin": msgspec.to_builtins(origin())}
     if trace.timeline is not None:
         assert result.timeline is not None
@@ -103,5 +103,5 @@ def simulate(
         print(heading([*cluster_settings(context, cluster), *machines.settings(context)]))
         print_table(cluster_table([row]))
         print(bound_line(row.average_jct_s, bound_s))
-        if unsaid:
-            note(unsaid)
+        for line in unsaid.values():
+            note(line)

@@ -42,6 +42,7 @@ def run(
     Jobs without a command are replayed: computing is slept, transfers are real. Without --state everything is
     ended and forgotten at the end; with it, the same command goes on with what an interrupted one began.
     """
+    from hocket.cluster.engine.paces import assumed_numbers
     from hocket.cluster.engine.users import check_users
     from hocket.cluster.live.result_row import live_row
     from hocket.cluster.live.runnable_jobs import read_live_jobs
@@ -65,6 +66,7 @@ def run(
         with progress("running") as report:
             manager.on_change = lambda: report(sum(r.over for r in manager.records), len(manager.records))
             run_until_stopped(work())
+    unsaid = assumed_numbers(job_set)
     row = live_row(
         manager.records,
         cluster,
@@ -79,10 +81,12 @@ def run(
     if row is None:
         raise HocketError("no job has finished")
     if json:
-        print_json({**msgspec.to_builtins(row), "assumed": assumed_of_cluster(context, cluster)})
+        print_json({**msgspec.to_builtins(row), "assumed": assumed_of_cluster(context, cluster, [unsaid])})
     else:
         print(heading(cluster_settings(context, cluster)))
         print_table(cluster_table([row]))
+        for line in unsaid.values():
+            note(line)
     if any(record.state == "failed" for record in manager.records):
         raise typer.Exit(1)
 

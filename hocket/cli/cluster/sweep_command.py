@@ -141,7 +141,7 @@ def sweep(
     json: options.Json = False,
 ) -> None:
     """Compare placements and policies over many job sets, each on the same ones."""
-    from hocket.cluster.engine.paces import assumed_speeds
+    from hocket.cluster.engine.paces import assumptions
     from hocket.cluster.jobs_file import read_jobs
     from hocket.cluster.results.sweep import sweep as run
     from hocket.report.cluster_table import bound_line, paired_table, sweep_table
@@ -163,14 +163,14 @@ def sweep(
             engine=runs.engine,
             progress=report,
         )
-    unsaid = [assumed_speeds(job_set, cluster) for job_set in job_sets]
+    unsaid = [assumptions(job_set, cluster) for job_set in job_sets]
     if json:
         assumed = assumed_of_cluster(context, cluster, unsaid) | machines.assumed(context)
         print_json({**msgspec.to_builtins(found), "assumed": assumed})
         return
     print(heading([*cluster_settings(context, cluster), *machines.settings(context)]))
     print_table(sweep_table(found))
-    for line in dict.fromkeys(each for each in unsaid if each):
+    for line in dict.fromkeys(line for each in unsaid for line in each.values()):
         note(line)
     first = found.rows[0]
     best = min(found.rows, key=lambda row: row.average_jct_s.mean)

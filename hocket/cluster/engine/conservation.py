@@ -11,7 +11,9 @@ from hocket.cluster.engine.records import (
     FINISHED,
     HELD,
     NONE,
+    QUEUED,
     READY,
+    SUBMITTED,
     TRANSFERRING,
     WAITING,
     Floats,
@@ -34,9 +36,22 @@ def validate(state: EngineState, rules: Rules, now: int) -> None:
         placed = job["stage"] in (COMPUTING, READY, TRANSFERRING)
         assert residents.get(j, 0) == (job["gpus"] if placed else 0), f"job {j} is where it should not be"
         assert (job["stage"] == FINISHED) == (job["remaining"] == 0), f"job {j} is over too early or too late"
+        _check_work(state, j)
         _check_bytes(state, rules, j, now)
         _check_batches(state, j)
     assert state.counts[0]["finished"] == (state.jobs["stage"] == FINISHED).sum()
+
+
+def _check_work(state: EngineState, j: int) -> None:
+    """The iterations of a job on its number of GPUs are its work, and none of it twice."""
+    job = state.jobs[j]
+    assert job["fewest"] <= job["gpus"] <= job["most"], f"job {j} has more or fewer GPUs than it may"
+    num = job["gpus"]
+    assert (job["iterations"] - 1) * num < job["work"] <= job["iterations"] * num, f"job {j} lost work"
+    assert job["kept"] * num <= job["work_kept"] < (job["kept"] + 1) * num, f"job {j} made up work"
+    assert 0 <= job["kept"] < job["iterations"]
+    if job["stage"] in (SUBMITTED, QUEUED):
+        assert job["gpus"] == job["fewest"], f"job {j} queues for more than it needs"
 
 
 def _check_gpus(state: EngineState, rules: Rules) -> dict[int, int]:

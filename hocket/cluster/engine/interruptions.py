@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from hocket.cluster.engine.engine import list_changed_gpu, submit
 from hocket.cluster.engine.gpu_memory import take_memory
+from hocket.cluster.engine.gpu_numbers import requeue_work
 from hocket.cluster.engine.gpu_types import fastest_types, take_pace
 from hocket.cluster.engine.placing import release_places
 from hocket.cluster.engine.records import EXCLUDED, NEVER, NONE, NUM_TASKS, READY, TRANSFERRING, WAITING
@@ -94,7 +95,7 @@ def interrupt(state, rules, j, kept, launch, now):
     stop_job(state, j, now)
     release_places(state, rules, j, now)
     _forget_place(state, j)
-    jobs[j].kept, jobs[j].remaining = kept, jobs[j].iterations - kept
+    requeue_work(jobs, j, kept)
     jobs[j].launch = launch
     submit(jobs, state.queue, state.counts, state.sites.least_gpus, rules, j)
 

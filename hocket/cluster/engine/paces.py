@@ -34,7 +34,7 @@ def types_of(job: Job, cluster: Cluster) -> dict[int, Job]:
     fitting = {
         kind: _at_speed(job, speed)
         for kind, speed in accepted.items()
-        if job.gpus <= cluster.types[kind].num_gpus
+        if job.fewest_gpus <= cluster.types[kind].num_gpus
         and math.ceil(job.memory_bytes) <= math.floor(cluster.types[kind].memory_bytes)
     }
     if not fitting:
@@ -42,8 +42,25 @@ def types_of(job: Job, cluster: Cluster) -> dict[int, Job]:
     return fitting
 
 
-def assumed_speeds(jobs: JobSet, cluster: Cluster) -> str:
-    """The assumption about jobs that do not say how fast the cluster's GPUs are, in a line; empty: none."""
+def assumptions(jobs: JobSet, cluster: Cluster) -> dict[str, str]:
+    """The assumptions about what jobs do not say, by the field that they hang on, a line each."""
+    speeds = _assumed_speeds(jobs, cluster)
+    return ({"speeds": speeds} if speeds else {}) | assumed_numbers(jobs.jobs)
+
+
+def assumed_numbers(jobs: Sequence[Job]) -> dict[str, str]:
+    """The assumption about jobs whose number of GPUs is chosen, if there are any, by field."""
+    ranging = sum(job.fewest_gpus < job.gpus for job in jobs)
+    if ranging == 0:
+        return {}
+    line = (
+        f"{ranging} of {counted(len(jobs), 'job')} may have fewer GPUs than gpus: each GPU's batch stays, so "
+        "an iteration computes as long, and there are as many more of them"
+    )
+    return {"gpus_min": line}
+
+
+def _assumed_speeds(jobs: JobSet, cluster: Cluster) -> str:
     several = len(cluster.types) > 1
     if not several and cluster.gpu_types:
         return ""
@@ -67,13 +84,13 @@ def _lack(job: Job, cluster: Cluster, accepted: Sequence[int]) -> str:
     types = [cluster.types[kind] for kind in accepted]
     most = max(each.num_gpus for each in types)
     named = f" of {listed([each.name for each in types], 'or')}" if types[0].name else ""
-    if job.gpus > most:
+    if job.fewest_gpus > most:
         of_one = " of one type" if len(types) > 1 else ""
         return (
-            f"job '{job.id}' needs {job.gpus} GPUs{named} and the cluster has {most}{of_one}; "
+            f"job '{job.id}' needs {job.fewest_gpus} GPUs{named} and the cluster has {most}{of_one}; "
             f"{never}: give the cluster more, or drop the job"
         )
-    memory = max(each.memory_bytes for each in types if each.num_gpus >= job.gpus)
+    memory = max(each.memory_bytes for each in types if each.num_gpus >= job.fewest_gpus)
     return (
         f"job '{job.id}' needs {job.memory_bytes:.15g} bytes of memory of each GPU{named} and the cluster's "
         f"have {memory:.15g}; {never}: raise the memory, or drop it"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hocket.cluster.engine.engine import begin_iteration
 from hocket.cluster.engine.gpu_memory import take_memory
+from hocket.cluster.engine.gpu_numbers import choose_number
 from hocket.cluster.engine.gpu_types import fitting_types, take_pace
 from hocket.cluster.engine.placement.placement_dispatch import choose_gpus
 from hocket.cluster.engine.policies.fair_share import order_by_user
@@ -138,9 +139,16 @@ def _fits(state, j):
 
 
 @lean_kernel
-def _place(state, rules, j, now):
-    """Place job j, for which GPUs enough have room, and list it with those that were; True if it was."""
-    if choose_gpus(state, rules, j, now) == 0:
+def _place(state, rules, j, now, may_have_more):
+    """Place job j, for which GPUs enough have room, and list it with those that were; True if it was.
+
+    may_have_more: than the fewest that it may have.
+    """
+    if may_have_more and state.jobs[j].most > state.jobs[j].fewest:
+        found = choose_number(state, rules, j, now)
+    else:
+        found = choose_gpus(state, rules, j, now)
+    if found == 0:
         return False
     place_on(state, rules, j, now)
     state.placed_jobs[state.counts[0].placed] = j
@@ -155,7 +163,7 @@ def _place_starving(state, rules, now):
     for i in range(starving_jobs(state, rules, now)):
         j = state.altered_jobs[i]
         if in_quota(state.jobs, state.users, j):
-            if _fits(state, j) and _place(state, rules, j, now):
+            if _fits(state, j) and _place(state, rules, j, now, True):
                 continue
             before = num_held
             num_held = hold(state, rules, j, before, now)
@@ -216,9 +224,9 @@ def _place_in_order(state, rules, num_held, now):
         if jobs[j].stage != QUEUED:
             continue
         allowed = in_quota(jobs, users, j)
-        placed = allowed and _fits(state, j) and _place(state, rules, j, now)
+        placed = allowed and _fits(state, j) and _place(state, rules, j, now, True)
         if allowed and not placed and num_held > 0 and open_held(state, j, num_held, now):
-            placed = _place(state, rules, j, now)
+            placed = _place(state, rules, j, now, False)
             close_opened(state, num_held)
         if placed:
             looking = num_held > 0 or _may_fit(sites)

@@ -108,6 +108,11 @@ JOB = np.dtype(
         ("type", np.int64),  # the one that its times are for: before it is placed the one that suits it best
         ("user", np.int64),  # whose it is
         ("priority", np.int64),  # the highest is placed first
+        # Its number of GPUs is ``gpus`` while it is placed, and the fewest while it queues.
+        ("fewest", np.int64),
+        ("most", np.int64),  # that it has, and that there are of a type
+        ("work", np.int64),  # all of it, in iterations of one GPU
+        ("work_kept", np.int64),  # that was done when it queued last
     ],
     align=True,
 )

@@ -49,7 +49,7 @@ class EngineState(NamedTuple):
     """
 
     jobs: Records  # (J,) JOB
-    workers: Records  # JOB.gpus for each job
+    workers: Records  # JOB.most for each job
     gpus: Records  # (G,) GPU
     ports: Records
     links: Records  # (links,) LINK
@@ -131,16 +131,19 @@ def make_state(
     class_memory, memory_class = np.unique(memory, return_inverse=True)
     paces, segments = pace_rows(jobs, types, cluster, tick_s)
     rows = _job_rows(jobs, types, paces, tick_s)
+    widest = [max(cluster.types[kind].num_gpus for kind in mine) for mine in types]
+    rows["most"] = np.minimum(rows["most"], widest)
+    rows["first_worker"] = np.cumsum(rows["most"]) - rows["most"]
     rows["memory_class"], rows["waits_at"], rows["reserved"] = memory_class, NONE, NEVER
     names = user_names(known_users, jobs.jobs)
     row_of = {name: row for row, name in enumerate(names)}
     rows["user"] = [row_of[job.user] for job in jobs.jobs]
     num_jobs, num_gpus, num_links = len(rows), cluster.num_gpus, cluster.num_links
-    hops = np.minimum(rows["gpus"], cluster.num_servers) + (num_links - cluster.num_servers)
+    hops = np.minimum(rows["most"], cluster.num_servers) + (num_links - cluster.num_servers)
     rows["first_port"] = np.cumsum(hops) - hops
     ports = np.zeros(int(hops.sum()), PORT)
-    workers = np.zeros(int(rows["gpus"].sum()), WORKER)
-    workers["job"] = np.repeat(np.arange(num_jobs), rows["gpus"])
+    workers = np.zeros(int(rows["most"].sum()), WORKER)
+    workers["job"] = np.repeat(np.arange(num_jobs), rows["most"])
     workers["gpu"], workers["next"], workers["phase"] = NONE, NONE, WAITING
     gpus = np.zeros(num_gpus, GPU)
     gpus["resident"], gpus["running"], gpus["type"] = NONE, NONE, cluster.type_of_gpu()
@@ -215,7 +218,9 @@ def _job_rows(jobs: JobSet, types: Sequence[Collection[int]], paces: Records, ti
     rows = np.zeros(len(jobs.jobs), JOB)
     for i, job in enumerate(jobs.jobs):
         row = rows[i]
-        row["gpus"], row["iterations"], row["remaining"] = job.gpus, job.iterations, job.iterations
+        row["fewest"], row["gpus"], row["most"] = job.fewest_gpus, job.fewest_gpus, job.gpus
+        row["iterations"] = row["remaining"] = job.iterations_on(job.fewest_gpus)
+        row["work"] = job.iterations * job.gpus
         row["launch"] = round(job.startup_s / tick_s)
         row["priority"] = job.priority
         row["num_segments"], row["num_batches"] = NUM_TASKS, len(job.batches)
@@ -233,7 +238,6 @@ def _job_rows(jobs: JobSet, types: Sequence[Collection[int]], paces: Records, ti
     by_rank = sorted(range(len(rows)), key=lambda i: (jobs.jobs[i].arrival_s, jobs.jobs[i].id))
     rows["rank"][by_rank] = np.arange(len(rows))
     rows["draw"] = np.arange(len(rows))
-    rows["first_worker"] = np.cumsum(rows["gpus"]) - rows["gpus"]
     rows["first_batch"] = np.cumsum(rows["num_batches"]) - rows["num_batches"]
     return rows
 
@@ -252,8 +256,10 @@ def _tick_s(jobs: JobSet, types: Sequence[Mapping[int, Job]], cluster: Cluster, 
         per_byte_s = (cluster.per_byte_s + cluster.eta_s) * cluster.oversubscription
         transfer_s = chunks * cluster.startup_s + per_byte_s * job.size_bytes
         computing_s = max(each.forward_s + each.backward_s for each in mine.values())
-        service_s = job.iterations * (computing_s + transfer_s)
-        total_s += job.startup_s + service_s * max(job.gpus, cluster.gpus_per_server)
+        service = job.iterations_on(job.fewest_gpus) * max(job.fewest_gpus, cluster.gpus_per_server)
+        if job.fewest_gpus < job.gpus:  # of other numbers: rounded up to whole iterations of all of them
+            service = max(service, (job.iterations + 1) * job.gpus)
+        total_s += job.startup_s + service * (computing_s + transfer_s)
     total_s += max(job.arrival_s for job in jobs.jobs)
     for digits in range(12, -1, -1):
         if total_s * 10.0**digits < _MOST_TICKS:

@@ -43,10 +43,10 @@ def check_quotas(jobs: Sequence[Job], scheduling: Scheduling) -> None:
     """Refuse a job that its user's quota never has room for; raises HocketError."""
     for job in jobs:
         quota = scheduling.quota_of(job.user)
-        if quota is not None and job.gpus > quota:
+        if quota is not None and job.fewest_gpus > quota:
             raise HocketError(
-                f"job '{job.id}' needs {counted(job.gpus, 'GPU')} and {quota_name(job.user)} is {quota}; it "
-                "can never be placed: raise the quota, or give the job fewer GPUs"
+                f"job '{job.id}' needs {counted(job.fewest_gpus, 'GPU')} and {quota_name(job.user)} is "
+                f"{quota}; it can never be placed: raise the quota, or give the job fewer GPUs"
             )
 
 

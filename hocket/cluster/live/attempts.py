@@ -17,7 +17,7 @@ from hocket.errors import HocketError
 from hocket.launch.control import UNIX
 from hocket.launch.credentials import Credentials
 from hocket.launch.guard import NOT_STARTED, PREFIX
-from hocket.launch.traffic import kept_path
+from hocket.launch.traffic import kept_iterations, kept_path
 
 LOOK_EVERY_S = 0.05
 _ASIDE_S = 2.0  # what is asked beside the watch, which waits for it
@@ -81,7 +81,7 @@ class Attempts:
             for rank, server in enumerate(servers):
                 if run.ending is not None:
                     break  # it was cancelled meanwhile
-                command = command_of(job, nodes[server].python)
+                command = command_of(run.attempt, nodes[server].python)
                 await nodes[server].start(run.attempt.key(rank), command, told[rank], folder)
         except (NodeError, HocketError, OSError) as error:
             full = isinstance(error, FullError) or (isinstance(error, OSError) and is_full(error))
@@ -200,9 +200,10 @@ class Attempts:
         watch = self._watches[run.attempt.servers(self._context.cluster)[0]]
         if watch.late and not watch.node.shares_files:
             return 0  # with its node
-        with contextlib.suppress(NodeError, TimeoutError, ValueError):
+        with contextlib.suppress(NodeError, TimeoutError):
             async with asyncio.timeout(_ASIDE_S):
-                return int(text_of(path) if watch.node.shares_files else await watch.node.text(path))
+                text = text_of(path) if watch.node.shares_files else await watch.node.text(path)
+                return kept_iterations(text, len(run.attempt.gpus))
         return 0
 
     def _end_attempt(self, run: RunningAttempt, kept_iterations: int) -> None:
@@ -210,7 +211,7 @@ class Attempts:
         context, record = self._context, run.record
         job, now_s = record.job.id, context.now_s()
         record.iteration = min(
-            record.job.iterations, max(record.iteration, context.driver.iterations_done(job), kept_iterations)
+            record.iterations, max(record.iteration, context.driver.iterations_done(job), kept_iterations)
         )
         parts = context.driver.withdraw(job, now_s)
         seconds = (parts.computing_s, parts.gpu_wait_s, parts.transferring_s, parts.network_wait_s)
@@ -235,7 +236,7 @@ class Attempts:
         else:
             record.state, record.why, record.finish_s = state, why, now_s
             if state == "finished":
-                record.iteration = record.job.iterations
+                record.iteration = record.iterations
             context.note(f"{state}{': ' if why else ''}{why}", job)
             context.database.put([record])
             with contextlib.suppress(OSError):  # it has kept something

@@ -252,10 +252,11 @@ class Commands:
             gpu_type=self._type_names[gpus[0]] if gpus else "",
             accepted_types=tuple(record.job.speeds),
             wanted=record.job.gpus,
+            wanted_min=record.job.fewest_gpus if record.job.fewest_gpus < record.job.gpus else None,
             iteration=record.iteration
-            if progress is None
+            if progress is None or record.state == "queued"
             else max(record.iteration, progress.iterations_done),
-            iterations=record.job.iterations,
+            iterations=record.iterations,
             attempt=record.attempt,
             arrival_s=record.arrival_s,
             start_s=record.start_s,

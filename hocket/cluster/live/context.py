@@ -103,7 +103,7 @@ class ManagerContext:
         """Let the engine know these jobs."""
         self.driver.add(
             [record.job for record in records],
-            [min(record.iteration, record.job.iterations - 1) for record in records],
+            [min(record.iteration, record.iterations - 1) * record.num_gpus for record in records],
             [not record.job.is_traffic for record in records],
             [record.number - 1 for record in records],
         )

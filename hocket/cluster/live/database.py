@@ -66,7 +66,8 @@ class Tried(msgspec.Struct, frozen=True, array_like=True):
 class Record:
     """A job as the database has it; times in seconds since the cluster's beginning.
 
-    ``attempt``: how often it was started; ``iteration``: how many are over; ``gpus``: of the last attempt;
+    ``attempt``: how often it was started; ``iteration``: how many are over, counted in those of the last
+    attempt, whose GPUs are ``gpus``;
     ``parts``: seconds that it computed, waited for GPUs, transferred and waited for the network in all.
     ``cancelled``: it is to end, if it has not; ``lost_attempts``: how many ended because a node was gone,
     ``own_failures``: because its own processes failed; ``placed_s``: when the last one began, ``tried``:
@@ -94,6 +95,22 @@ class Record:
     def over(self) -> bool:
         """True if nothing is going to happen to it any more."""
         return self.state in OVER
+
+    @property
+    def num_gpus(self) -> int:
+        """The GPUs of the last attempt; before the first one the most that it may have."""
+        return len(self.gpus) or self.job.gpus
+
+    @property
+    def iterations(self) -> int:
+        """The job's iterations on so many GPUs."""
+        return self.job.iterations_on(self.num_gpus)
+
+    def take_gpus(self, gpus: Sequence[int]) -> None:
+        """Let its next attempt have these GPUs: what is over is counted in iterations of so many."""
+        work = self.iteration * self.num_gpus
+        self.gpus = tuple(gpus)
+        self.iteration = min(work // self.num_gpus, self.iterations)
 
 
 class Database:

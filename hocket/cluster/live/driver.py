@@ -39,6 +39,7 @@ class Driver(EngineRows):
         s, progress = self.state, self.progress_of[job]
         submit(s.jobs, s.queue, s.counts, s.sites.least_gpus, self.rules, progress.row)
         self._leave_queue(progress.row)
+        self.take_number(progress, len(gpus))
         s.sites.chosen[: len(gpus)] = sorted(gpus)
         place_on(s, self.rules, progress.row, _tick(now_s))
 
@@ -80,7 +81,7 @@ class Driver(EngineRows):
         progress, s, rules = self.progress_of[job], self.state, self.rules
         progress.transfer_request = iteration
         progress.iterations_transferred = max(progress.iterations_transferred, iteration)
-        for rank in range(progress.job.gpus):
+        for rank in range(progress.gpus):
             if rank == 0 or rank not in progress.connected_ranks:  # nobody transfers before all have computed
                 progress.tasks_ended[rank] = max(progress.tasks_ended[rank], 2 * iteration + 2)
         row, now = s.jobs[progress.row], _tick(now_s)

@@ -61,6 +61,7 @@ def _decide_once(rows: EngineRows, now: int, actions: Actions) -> bool:
     for j in s.placed_jobs[: s.counts[0]["placed"]].tolist():
         progress = rows.by_row[j]
         assert progress is not None
+        progress.take_number(int(s.jobs[j]["gpus"]), int(s.jobs[j]["kept"]))
         actions.placements[progress.job.id] = s.workers["gpu"][rows.workers(progress)].tolist()
     if s.counts[0]["ready"] or s.counts[0]["changed"]:
         decide_transfers(network_state(s), transfer_lists(s), flow_shares(s), rules, now)
@@ -86,7 +87,7 @@ def _end_tasks(rows: EngineRows, progress: JobProgress, now: int) -> bool:
                 progress.tasks_in_engine[rank] += 1
                 fed = True
                 end_task(compute_state(s), rules, w, now)
-        done = progress.job.iterations - int(row["remaining"])
+        done = progress.iterations - int(row["remaining"])
         if done > progress.iterations_done:
             progress.parked_ranks.clear()
             progress.iterations_done, progress.iterations_transferred = (
@@ -110,7 +111,7 @@ def _skip_iterations(rows: EngineRows, progress: JobProgress) -> None:
 
     After an hour without a manager they are millions; one by one they would keep everybody waiting.
     """
-    ahead = min(*progress.tasks_ended, 2 * progress.job.iterations) // 2 - progress.iterations_done - 1
+    ahead = min(*progress.tasks_ended, 2 * progress.iterations) // 2 - progress.iterations_done - 1
     if ahead <= 0:
         return
     row = rows.state.jobs[progress.row]

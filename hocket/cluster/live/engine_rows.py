@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from hocket.cluster.cluster import Cluster
+from hocket.cluster.engine.gpu_numbers import take_number
 from hocket.cluster.engine.placement.named_placements import placement_of
 from hocket.cluster.engine.placing import order_queue
 from hocket.cluster.engine.policies.named_policies import policy_of
@@ -49,6 +50,7 @@ _STAGES = {
 class JobProgress:
     """The progress of a job.
 
+    ``gpus``, ``iterations``: those that it has, or needs at least while it queues, and its own on so many.
     ``reported``: whether a rank of this attempt has talked to the gate. ``tasks_ended``: of each rank how
     many tasks it says it has ended, two an iteration;
     ``tasks_in_engine``: how many of them the engine knows of. ``iterations_before``, ``iterations_done``:
@@ -61,6 +63,8 @@ class JobProgress:
     job: Job
     row: int
     free_running: bool
+    gpus: int = 0
+    iterations: int = 0
     reported: bool = False
     iterations_before: int = 0
     iterations_done: int = 0
@@ -72,6 +76,13 @@ class JobProgress:
     parked_ranks: set[int] = field(default_factory=set)
     task_requests: dict[int, int] = field(default_factory=dict)
     transfer_request: int | None = None
+
+    def take_number(self, gpus: int, iterations_done: int) -> None:
+        """Let it have so many GPUs, whose ranks have done nothing yet, and so many iterations over."""
+        self.gpus, self.iterations = gpus, self.job.iterations_on(gpus)
+        self.iterations_before = self.iterations_done = self.iterations_transferred = iterations_done
+        self.tasks_ended = [2 * iterations_done] * gpus
+        self.tasks_in_engine = [2 * iterations_done] * gpus
 
 
 @dataclass(frozen=True)
@@ -132,25 +143,25 @@ class EngineRows:
         has = self.cluster.gpu_memory_bytes - self._lacking
         fitting = state.gpus["type"][has >= job.memory_bytes]
         types = [kind for kind in range(len(self.cluster.types)) if int(state.jobs[0]["types"]) >> kind & 1]
-        if (fits := max(int((fitting == kind).sum()) for kind in types)) < job.gpus:
+        if (fits := max(int((fitting == kind).sum()) for kind in types)) < job.fewest_gpus:
             there = int((self._lacking < EXCLUDED).sum())
             raise HocketError(
-                f"job '{job.id}' needs {counted(job.gpus, 'GPU')} with {scaled_text(job.memory_bytes, 'B')}"
-                f" of memory each, and of the cluster's {there} {fits} can have it: it can never be placed;"
-                " give it fewer GPUs or less memory_bytes"
+                f"job '{job.id}' needs {counted(job.fewest_gpus, 'GPU')} with"
+                f" {scaled_text(job.memory_bytes, 'B')} of memory each, and of the cluster's {there} {fits}"
+                " can have it: it can never be placed; give it fewer GPUs or less memory_bytes"
             )
 
     def add(
         self,
         jobs: Sequence[Job],
-        iterations_done: Sequence[int],
+        work_done: Sequence[int],
         free_running: Sequence[bool],
         places: Sequence[int],
     ) -> None:
-        """Let these jobs be known, of each of which ``iterations_done`` are over. They have yet to arrive.
+        """Let these jobs be known. They have yet to arrive.
 
-        places: of each among all jobs that ever came, from 0: RAND draws by it, as for the simulator's jobs,
-        and the same after a restart.
+        work_done: of each, in iterations of one GPU. places: of each among all jobs that ever came, from 0:
+        RAND draws by it, as for the simulator's jobs, and the same after a restart.
 
         Raises
         ------
@@ -158,19 +169,7 @@ class EngineRows:
             When one can never be placed, or all together cannot be counted; nothing has changed then.
         """
         kept = [progress for progress in self.by_row if progress is not None]
-        new = [
-            JobProgress(
-                job,
-                0,
-                free,
-                iterations_before=d,
-                iterations_done=d,
-                iterations_transferred=d,
-                tasks_ended=[2 * d] * job.gpus,
-                tasks_in_engine=[2 * d] * job.gpus,
-            )
-            for job, d, free in zip(jobs, iterations_done, free_running, strict=True)
-        ]
+        new = [JobProgress(job, 0, free) for job, free in zip(jobs, free_running, strict=True)]
         state, rules = self._make_state([progress.job for progress in (*kept, *new)])
         # Ties go by arrival, then id; a job that is tried again keeps its place.
         for place in np.argsort(state.jobs["rank"][len(kept) :]).tolist():
@@ -190,10 +189,16 @@ class EngineRows:
             progress.row = row
             if row >= len(kept):
                 state.jobs[row]["draw"] = places[row - len(kept)]
-                state.jobs[row]["remaining"] = progress.job.iterations - progress.iterations_done
+                state.jobs[row]["work_kept"] = work_done[row - len(kept)]
+                self.take_number(progress, progress.job.fewest_gpus)
                 state.jobs[row]["rank"] = self._ranks[progress.job.id]
                 self.progress_of[progress.job.id] = progress
         self.by_row = [*kept, *new]
+
+    def take_number(self, progress: JobProgress, gpus: int) -> None:
+        """Let a job that has yet to be placed have so many GPUs."""
+        take_number(self.state.jobs, progress.row, gpus)
+        progress.take_number(gpus, int(self.state.jobs[progress.row]["kept"]))
 
     def _make_state(self, jobs: Sequence[Job]) -> tuple[EngineState, Rules]:
         state, rules, _ = make_state(
@@ -309,7 +314,7 @@ class EngineRows:
     def workers(self, progress: JobProgress) -> list[int]:
         """The engine's workers that a job's ranks are, in order."""
         first = int(self.state.jobs[progress.row]["first_worker"])
-        return list(range(first, first + progress.job.gpus))
+        return list(range(first, first + progress.gpus))
 
     def shares(self, progress: JobProgress, rank: int) -> bool:
         """True if another job is on the rank's GPU."""

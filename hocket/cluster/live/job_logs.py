@@ -27,10 +27,11 @@ def events(context: ManagerContext, request: AskEvents) -> tuple[Event, ...]:
 async def job_log(context: ManagerContext, record: Record, request: AskLog, reason: str) -> JobLog:
     """A part of what a rank printed; HocketError for a rank or an attempt that there is not."""
     attempt = record.attempt if request.attempt is None else request.attempt
-    if not 0 <= request.rank < record.job.gpus:
+    ranks = _ranks(record, attempt)
+    if not 0 <= request.rank < ranks:
         raise HocketError(
-            f"rank {request.rank} of job '{record.job.id}', which has {counted(record.job.gpus, 'rank')}: "
-            f"give one from 0 to {record.job.gpus - 1}"
+            f"rank {request.rank} of job '{record.job.id}', which has {counted(ranks, 'rank')}: "
+            f"give one from 0 to {ranks - 1}"
         )
     if not (0 < attempt <= record.attempt or attempt == record.attempt):
         raise HocketError(
@@ -48,11 +49,20 @@ async def job_log(context: ManagerContext, record: Record, request: AskLog, reas
         part=part,
         attempt=attempt,
         attempts=attempts,
-        ranks=record.job.gpus,
+        ranks=ranks,
         ended=ended,
         over=over,
         reason=reason,
     )
+
+
+def _ranks(record: Record, attempt: int) -> int:
+    """The ranks of an attempt; of one that is not kept any more the most that the job may have."""
+    if attempt == record.attempt:
+        return record.num_gpus
+    is_last_told = bool(record.tried) and record.tried[-1].start_s == record.placed_s
+    place = len(record.tried) - (record.attempt - attempt) - is_last_told
+    return len(record.tried[place].gpus) if 0 <= place < len(record.tried) else record.job.gpus
 
 
 async def _part(context: ManagerContext, record: Record, key: str, request: AskLog) -> LogPart | None:

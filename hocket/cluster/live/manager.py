@@ -36,6 +36,7 @@ from hocket.cluster.live.gatekeeper import Gatekeeper
 from hocket.cluster.live.manager_server import ManagerServer
 from hocket.cluster.live.nodes import Node, check_reachable
 from hocket.cluster.live.nvml import gpu_memory
+from hocket.cluster.live.reasons import share_text
 from hocket.cluster.live.retention import Retention
 from hocket.cluster.live.runnable_jobs import LiveJob
 from hocket.cluster.live.transfer_log import TransferLog
@@ -239,10 +240,12 @@ class Manager:
 
     def _place(self, job: str, gpus: Sequence[int], now_s: float) -> RunningAttempt:
         record = self._context.records[job]
-        record.state, record.gpus, record.why, record.placed_s = "running", tuple(gpus), "", now_s
+        record.take_gpus(gpus)
+        record.state, record.why, record.placed_s = "running", "", now_s
         record.start_s = now_s if record.start_s is None else record.start_s
         record.attempt += 1
-        self._context.note(f"placed on {self._where(record)}, attempt {record.attempt}", job)
+        chosen = f" with {share}" if (share := share_text(record)) else ""
+        self._context.note(f"placed on {self._where(record)}{chosen}, attempt {record.attempt}", job)
         return self._context.begin_attempt(record)
 
     def _where(self, record: Record) -> str:

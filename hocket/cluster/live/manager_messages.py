@@ -96,8 +96,10 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
     """A job as people see it; times in seconds since the cluster's beginning.
 
     ``stage``: queued, computing, transferring and so on; ``gpus``: pairs of server and GPU. ``reason``: why
-    it is as it is, in a line. ``reports``: whether a rank of it has said how far it is; ``waited_s``: for
-    GPUs and the network, up to now. ``placed_s``: when its last attempt began, ``tried``: those before.
+    it is as it is, in a line. ``wanted``: GPUs that it is to have, ``wanted_min``: at least, None: so many.
+    ``iterations``: on as many GPUs as its last attempt has, ``iteration``: those that are over. ``reports``:
+    whether a rank of it has said how far it is; ``waited_s``: for GPUs and the network, up to now.
+    ``placed_s``: when its last attempt began, ``tried``: those before.
     ``gpu_type``: of ``gpus``, "" where that is not known; ``accepted_types``: those that it may have, empty:
     any.
     """
@@ -125,6 +127,7 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
     priority: int = 0
     gpu_type: str = ""
     accepted_types: tuple[str, ...] = ()
+    wanted_min: int | None = None
 
 
 class TransferSpan(msgspec.Struct, frozen=True, array_like=True):

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from hocket.cluster.engine.records import COMPUTING, EXCLUDED, NEVER, READY, SUBMITTED, TRANSFERRING, Ints
 from hocket.cluster.engine.users import quota_name
+from hocket.cluster.jobs import Job
 from hocket.cluster.live.context import ManagerContext, RunningAttempt
 from hocket.cluster.live.database import Record
 from hocket.cluster.live.devices import shared_out
@@ -47,6 +48,7 @@ class Reasons:
             line = self._queued(record, progress)
         else:
             line = self._running(record, progress, self._context.runs[record.job.id])
+            line += f"; has {share}" if (share := share_text(record)) else ""
         last = record.tried[-1] if record.tried else None
         return (
             line
@@ -76,16 +78,16 @@ class Reasons:
                 return "is tried again in a moment"
             return f"arrives in {duration_text(max(0.0, record.arrival_s - self._now_s))}"
         user = self._context.driver.state.users[row["user"]]
-        if user["held"] + record.job.gpus > user["quota"]:
+        if user["held"] + record.job.fewest_gpus > user["quota"]:
             held = f"{user['held']} of {user['quota']} GPUs held"
-            return f"waits for {quota_name(record.job.user)}: {held}, it wants {record.job.gpus}"
+            return f"waits for {quota_name(record.job.user)}: {held}, it wants {wanted_text(record.job)}"
         need = int(self._context.driver.state.sites.class_memory[row["memory_class"]])
         types = int(row["types"])
-        line = self._lack(record.job.gpus, need, types)
+        line = self._lack(record.job, need, types)
         free = [int((self._open_to(1 << kind) & (self._free >= need)).sum()) for kind in _bits(types)]
-        if max(free) >= record.job.gpus:
+        if max(free) >= record.job.fewest_gpus:
             line += self._kept_free()
-        elif sum(free) >= record.job.gpus:
+        elif sum(free) >= record.job.fewest_gpus:
             line += "; no type has enough of them"
         return line + self._behind(progress.row)
 
@@ -104,14 +106,14 @@ class Reasons:
         since = duration_text(rules.starvation * TICK_S)
         return f", held for jobs that have queued for {since} or longer"
 
-    def _lack(self, wanted: int, need: int, types: int) -> str:
-        """The room that a job of so many GPUs of one of ``types``, with so much memory, waits for."""
+    def _lack(self, job: Job, need: int, types: int) -> str:
+        """The room that a job waits for, on GPUs of one of ``types``, with so much memory."""
         if (line := self._room.get((need, types))) is None:
             line = self._room[need, types] = self._room_for(need, types)
         there = self._context.cluster.types
         names = [there[kind].name for kind in _bits(types)]
         of = f" of {listed(names, 'or')}" if len(there) > 1 else ""
-        return f"waits for {counted(wanted, 'GPU')}{of}{line}"
+        return f"waits for {wanted_text(job)} GPU{'' if job.gpus == 1 else 's'}{of}{line}"
 
     def _room_for(self, need: int, types: int) -> str:
         driver = self._context.driver
@@ -213,6 +215,17 @@ class Reasons:
         wanted = set(gpus)
         there = [job for job, run in self._context.runs.items() if not wanted.isdisjoint(run.record.gpus)]
         return there or ["another program"]
+
+
+def wanted_text(job: Job) -> str:
+    """The number of GPUs that a job is to have, or its range."""
+    return f"{job.gpus}" if job.fewest_gpus == job.gpus else f"{job.fewest_gpus} to {job.gpus}"
+
+
+def share_text(record: Record) -> str:
+    """The number of GPUs that a job has of those that it may have; empty where that is no choice."""
+    job = record.job
+    return "" if job.fewest_gpus == job.gpus else f"{len(record.gpus)} of {wanted_text(job)} GPUs"
 
 
 def _bits(types: int) -> list[int]:

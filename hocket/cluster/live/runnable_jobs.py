@@ -145,6 +145,11 @@ class Attempt:
     gpus: tuple[int, ...]
 
     @property
+    def iterations(self) -> int:
+        """The job's iterations on so many GPUs."""
+        return self.job.iterations_on(len(self.gpus))
+
+    @property
     def name(self) -> str:
         """The name by which ranks present this attempt at the gate."""
         return f"{self.number}-{self.attempt}"
@@ -246,7 +251,7 @@ def environments(
             is_leader = local == 0 and len(different) > 1
             told[TRAFFIC_VARIABLE] = msgspec.json.encode(
                 Traffic(
-                    iterations=attempt.job.iterations,
+                    iterations=attempt.iterations,
                     forward_s=attempt.job.forward_s / speed,
                     backward_s=attempt.job.backward_s / speed,
                     size_bytes=int(attempt.job.size_bytes),
@@ -260,12 +265,13 @@ def environments(
     return found
 
 
-def command_of(job: LiveJob, python: str) -> list[str]:
+def command_of(attempt: Attempt, python: str) -> list[str]:
     """The command that each rank executes; ``python``: the interpreter of its machine."""
+    job = attempt.job
     if job.command is not None:
         return list(job.command)
     if job.step is not None:
         assert job.plan is not None
         program = [python, "-P", "-m", "hocket.runtime.replay.rank"]
-        return [*program, job.step, job.plan, str(job.iterations)]
+        return [*program, job.step, job.plan, str(attempt.iterations)]
     return [python, "-P", "-m", "hocket.launch.traffic"]

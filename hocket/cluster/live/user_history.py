@@ -18,14 +18,16 @@ def attained_gpu_s(
     """
     found: dict[str, float] = {}
     for record in records:
-        spans = [(tried.start_s, tried.end_s) for tried in record.tried]
+        spans = [(tried.start_s, tried.end_s, len(tried.gpus)) for tried in record.tried]
         is_last_told = bool(spans) and spans[-1][0] == record.placed_s
         if record.placed_s is not None and not is_last_told:
-            spans.append((record.placed_s, now_s if record.finish_s is None else record.finish_s))
+            end_s = now_s if record.finish_s is None else record.finish_s
+            spans.append((record.placed_s, end_s, record.num_gpus))
         seconds = sum(
-            _counted_s(now_s - max(start_s, end_s), now_s - start_s, half_life_s) for start_s, end_s in spans
+            _counted_s(now_s - max(start_s, end_s), now_s - start_s, half_life_s) * gpus
+            for start_s, end_s, gpus in spans
         )
-        found[record.job.user] = found.get(record.job.user, 0.0) + seconds * record.job.gpus
+        found[record.job.user] = found.get(record.job.user, 0.0) + seconds
     return found
 
 

@@ -4,7 +4,8 @@ Whoever decides, and though all were known in advance:
 
 * **Alone.** A job of n GPUs is on n / (GPUs of a server) servers at least. If that is one it computes, and
   else it transfers as well; it takes no less than with GPUs and links for itself, of the type of GPU on which
-  it computes fastest.
+  it computes fastest. Of one that may have fewer GPUs each figure is the least of all its numbers, by itself:
+  no choice of numbers is below that.
 * **One fast machine.** Take what some jobs need of one resource: GPUs' time to compute, links' time for their
   bytes (of each server that a job needs; Eq. 5 and max-min sharing let no link carry more than 1 / b bytes a
   second), memory for as long as they take alone, and places on GPUs where a limit says how many jobs share
@@ -36,7 +37,7 @@ import numpy.typing as npt
 from hocket.cluster.cluster import Cluster
 from hocket.cluster.engine.paces import types_of
 from hocket.cluster.jobs import Job, JobSet
-from hocket.cluster.results.job_course import course_of
+from hocket.cluster.results.job_course import JobCourse, least_course
 from hocket.cluster.results.mean_moments import mean_moments
 
 Floats = npt.NDArray[np.float64]
@@ -70,21 +71,22 @@ def bound_jct_s(jobs: JobSet, cluster: Cluster, jobs_per_gpu: int | None = None)
     return max(apart, largest(np.ones(len(wide), bool), needs)) / len(wide)
 
 
-def _at_its_fastest(job: Job, cluster: Cluster) -> Job:
-    """The job as it computes on the type of GPU that suits it best."""
-    return min(types_of(job, cluster).values(), key=lambda each: each.forward_s + each.backward_s)
+def _at_its_best(job: Job, cluster: Cluster) -> JobCourse:
+    """The least times of a job, on the type of GPU on which it computes fastest."""
+    types = types_of(job, cluster)
+    fastest = min(types.values(), key=lambda each: each.forward_s + each.backward_s)
+    return least_course(fastest, max(cluster.types[kind].num_gpus for kind in types), cluster)
 
 
 def _needs(
     jobs: Sequence[Job], cluster: Cluster, jobs_per_gpu: int | None
 ) -> tuple[Floats, list[_Need], _Need]:
     """Seconds of each job alone, needs that all jobs have, and that of links."""
-    courses = np.array([course_of(_at_its_fastest(job, cluster), cluster) for job in jobs])
-    alone_s, gpus_use, gpu_tail_s, links_use, bytes_after_s, link_tail_s = courses.T
-    arrival_s, startup_s, gpus, memory = np.array(
-        [(job.arrival_s, job.startup_s, job.gpus, job.memory_bytes) for job in jobs]
+    courses = np.array([_at_its_best(job, cluster) for job in jobs])
+    alone_s, held_s, gpus_use, gpu_tail_s, links_use, bytes_after_s, link_tail_s = courses.T
+    arrival_s, startup_s, memory = np.array(
+        [(job.arrival_s, job.startup_s, job.memory_bytes) for job in jobs]
     ).T
-    held_s = gpus * alone_s
     num_gpus = cluster.num_gpus
     needs = [_Need(num_gpus, gpus_use, arrival_s + startup_s, gpu_tail_s)]
     if (memory > 0).all():

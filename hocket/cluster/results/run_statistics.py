@@ -36,7 +36,8 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
     ``queueing_s``: from arrival to placement; ``gpu_wait_s``: launched, or ready to compute and another job
     on its GPU; ``network_wait_s``: ready to transfer, not admitted. With batches that and ``transferring_s``
     count while nothing else of the job goes on. Where servers went down: ``interruptions`` by that, and
-    ``lost_s``, on its GPUs for nothing. ``gpu_type``: of ``gpus``, "" where nobody names it.
+    ``lost_s``, on its GPUs for nothing. ``gpu_type``: of ``gpus``, "" where nobody names it. ``gpus_min``,
+    ``gpus_max``: of one whose number of GPUs was chosen, the least and the most that it could have had.
     """
 
     id: str
@@ -55,6 +56,8 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
     interruptions: int | None = None
     lost_s: float | None = None
     gpu_type: str = ""
+    gpus_min: int | None = None
+    gpus_max: int | None = None
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
@@ -223,6 +226,8 @@ def cluster_row(run: ClusterRun, jobs: JobSet, cluster: Cluster) -> ClusterRow:
             gpus=run.gpus[i],
             gpu_type=types[first[i]],
             user=job.user,
+            gpus_min=job.fewest_gpus if job.fewest_gpus < job.gpus else None,
+            gpus_max=job.gpus if job.fewest_gpus < job.gpus else None,
             interruptions=None if toll is None else int(toll.interruptions[i]),
             lost_s=None if toll is None else float(toll.lost_s[i]),
             **{key: float(values[i]) for key, values in parts.items()},
@@ -243,7 +248,7 @@ def cluster_row(run: ClusterRun, jobs: JobSet, cluster: Cluster) -> ClusterRow:
         gpus_per_server=cluster.gpus_per_server,
         setting=setting_of(cluster, run.scheduling),
         overlapping=sum(bool(job.batches) for job in jobs.jobs),
-        outages=None if toll is None else outage_row(toll, jobs),
+        outages=None if toll is None else outage_row(toll),
         events=run.events,
         wall_s=run.wall_s,
     )
@@ -259,14 +264,13 @@ def outage_setting(outages: Outages) -> OutageSetting:
     )
 
 
-def outage_row(toll: OutageToll, jobs: JobSet) -> OutageRow:
-    """The row of a run's outages, of ``jobs``."""
-    gpus = np.array([job.gpus for job in jobs.jobs])
+def outage_row(toll: OutageToll) -> OutageRow:
+    """The row of a run's outages."""
     return OutageRow(
         **msgspec.structs.asdict(outage_setting(toll.outages)),
         went_down=toll.went_down,
         interruptions=int(toll.interruptions.sum()),
-        lost_gpu_hours=float((toll.lost_s * gpus).sum()) / 3600,
+        lost_gpu_hours=float(toll.lost_gpu_s.sum()) / 3600,
     )
 
 

@@ -105,7 +105,7 @@ def _run(jobs: JobSet, cluster: Cluster, scheduling: Scheduling, outages: Outage
     )
     if run.toll is None:
         return found
-    toll = outage_row(run.toll, jobs)
+    toll = outage_row(run.toll)
     return msgspec.structs.replace(
         found,
         went_down=toll.went_down,

@@ -27,6 +27,9 @@ ATTEMPT = np.dtype(
         ("launch", np.int64),  # ticks that it takes to launch, every time
         ("first_start", np.int64),  # when it was placed first, once it has been interrupted
         ("computed", np.int64),  # ticks that the iterations took which it has kept, on each of its GPUs
+        ("computed_gpus", np.int64),  # the same of all its GPUs
+        ("waited", np.int64),  # ticks that it waited or transferred until it was interrupted
+        ("lost_gpus", np.int64),  # ticks that it had GPUs for nothing, of all of them
         ("held", np.int64),  # ticks that it had GPUs until it was interrupted, added up
         ("interruptions", np.int64),
     ],
@@ -82,9 +85,15 @@ def _interrupt(state, rules, clock, log, j, now):
     attempts[j].held += now - jobs[j].start
     kept, every = 0, attempts[j].keeps_every
     if every > 0:
-        kept = (jobs[j].iterations - jobs[j].remaining) // every * every
-    attempts[j].computed += (kept - jobs[j].kept) * (jobs[j].forward + jobs[j].backward)
+        done = jobs[j].iterations - jobs[j].remaining - jobs[j].kept
+        kept = jobs[j].kept + done // every * every
+    computed = (kept - jobs[j].kept) * (jobs[j].forward + jobs[j].backward)
+    num, had, waited = jobs[j].gpus, now - jobs[j].start, attempts[j].waited
+    attempts[j].computed += computed
+    attempts[j].computed_gpus += computed * num
     interrupt(state, rules, j, kept, attempts[j].launch, now)
+    attempts[j].waited = jobs[j].gpu_wait + jobs[j].transferring + jobs[j].network_wait
+    attempts[j].lost_gpus += (had - computed - (attempts[j].waited - waited)) * num
 
 
 @lean_kernel

@@ -72,9 +72,20 @@ class OutageFeed:
 
 def computing_ticks(state: EngineState, attempts: Records) -> Ints:
     """The ticks that each job computed what was kept, on each of its GPUs, in a run that is over, (J,)."""
+    ticks: Ints = _computed_last(state) + attempts["computed"]
+    return ticks
+
+
+def busy_ticks(state: EngineState, attempts: Records) -> Ints:
+    """The same of all its GPUs, (J,), however many it had at a time."""
+    ticks: Ints = _computed_last(state) * state.jobs["gpus"] + attempts["computed_gpus"]
+    return ticks
+
+
+def _computed_last(state: EngineState) -> Ints:
+    """The ticks that each job computed since it was placed last, (J,)."""
     rows = state.jobs
-    last = (rows["iterations"] - rows["kept"]) * (rows["forward"] + rows["backward"])
-    ticks: Ints = last + attempts["computed"]
+    ticks: Ints = (rows["iterations"] - rows["kept"]) * (rows["forward"] + rows["backward"])
     return ticks
 
 
@@ -88,12 +99,12 @@ def toll_of(state: EngineState, clock: OutageClock, tick_s: float, outages: Outa
     """The toll of a run that is over."""
     rows = state.jobs
     kept = computing_ticks(state, clock.attempts)
-    waits = (
-        queueing_ticks(state, clock.attempts) + rows["gpu_wait"] + rows["transferring"] + rows["network_wait"]
-    )
+    waited = rows["gpu_wait"] + rows["transferring"] + rows["network_wait"]
+    waits = queueing_ticks(state, clock.attempts) + waited
     return OutageToll(
         outages=outages,
         went_down=int(clock.failures[0]),
         interruptions=clock.attempts["interruptions"].copy(),
         lost_s=(rows["finish"] - rows["arrival"] - waits - kept) * tick_s,
+        lost_gpu_s=clock.attempts["lost_gpus"] * tick_s,
     )

@@ -116,9 +116,11 @@ class OutageToll:
     interruptions : (J,) times that a job lost its GPUs to that.
     lost_s : (J,) seconds on its GPUs that came to nothing: computing that was not kept, of iterations and of
         the one under way, and what that one waited for its GPUs.
+    lost_gpu_s : (J,) the same of all its GPUs.
     """
 
     outages: Outages
     went_down: int
     interruptions: Ints
     lost_s: Floats
+    lost_gpu_s: Floats

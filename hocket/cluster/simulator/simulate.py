@@ -17,7 +17,13 @@ from hocket.cluster.engine.state import EngineState, make_state
 from hocket.cluster.jobs import JobSet
 from hocket.cluster.simulator import clock as clocks
 from hocket.cluster.simulator.cluster_timeline import timeline_of
-from hocket.cluster.simulator.outage_feed import OutageFeed, computing_ticks, queueing_ticks, toll_of
+from hocket.cluster.simulator.outage_feed import (
+    OutageFeed,
+    busy_ticks,
+    computing_ticks,
+    queueing_ticks,
+    toll_of,
+)
 from hocket.cluster.simulator.outages import Outages, OutageToll
 from hocket.cluster.simulator.simulation_log import SimulationLog
 from hocket.graph import Timeline
@@ -189,7 +195,7 @@ def _outcome(
     first_start = np.where(interrupted, attempts["first_start"], rows["start"])
     computing: Records = computing_ticks(state, attempts)
     queueing: Records = queueing_ticks(state, attempts)
-    busy_s = float((computing * rows["gpus"]).sum()) * tick_s
+    busy_s = float(busy_ticks(state, attempts).sum()) * tick_s
     makespan_s = float(rows["finish"].max() - rows["arrival"].min()) * tick_s
     gpu = state.workers["gpu"]
     places = [

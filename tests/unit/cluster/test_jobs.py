@@ -41,6 +41,8 @@ def test_a_misspelt_field_is_refused(tmp_path: Path) -> None:
         UnknownNameError, match=r"jobs\[1\]: field 'priorty' is unknown; did you mean 'priority'"
     ):
         read_jobs(file)
+    with pytest.raises(UnknownNameError, match=r"field 'gpu_min' is unknown; did you mean 'gpus_min'"):
+        read_jobs(write(tmp_path / "jobs.json", ROW | {"gpu_min": 2}))
 
 
 @pytest.mark.parametrize("ending", ["json", "json.zst", "json.gz", "csv", "CSV.gz"])
@@ -49,6 +51,7 @@ def test_what_is_written_reads_back(tmp_path: Path, ending: str) -> None:
         jobs=(
             Job(**ROW),
             Job(**ROW | {"id": "é", "iterations": 1, "startup_s": 2.5, "user": "ö", "priority": -2}),
+            Job(**ROW | {"id": "j2", "gpus_min": 2}),
         )
     )
     write_jobs(jobs, tmp_path / f"jobs.{ending}")
@@ -62,6 +65,18 @@ MALFORMED = [
     ({"gpus": 0}, "jobs[1].gpus: 0 is not a whole number from 1 to 1000000 (job 'j1')"),
     ({"gpus": 2.5}, "jobs[1].gpus: expected `int`"),
     ({"gpus": True}, "jobs[1].gpus: expected `int`"),
+    (
+        {"gpus_min": 0},
+        "jobs[1].gpus_min: 0 is not a whole number from 1 to gpus, the most it has, which are 4",
+    ),
+    (
+        {"gpus_min": 5},
+        "jobs[1].gpus_min: 5 is not a whole number from 1 to gpus, the most it has, which are 4; lower it, "
+        "or raise gpus (job 'j1')",
+    ),
+    ({"gpus_min": 1.5}, "jobs[1].gpus_min: expected `int | null`"),
+    ({"gpus_max": 8}, "jobs[1].gpus_max: is called gpus; name it so"),
+    ({"min_gpus": 2}, "jobs[1].min_gpus: is called gpus_min; name it so"),
     ({"iterations": -1}, "jobs[1].iterations: -1 is not a whole number from 1"),
     ({"arrival_s": -0.5}, "jobs[1].arrival_s: -0.5 is not a number of seconds between 0 and 1e9 (job 'j1')"),
     ({"arrival_s": 2e9}, "jobs[1].arrival_s: 2000000000.0 is not a number of seconds"),
@@ -142,6 +157,7 @@ def any_jobs(draw: st.DrawFn) -> JobSet:
             **{"memory_bytes": draw(st.floats(0, 2.0**53)), "startup_s": draw(st.sampled_from([0.0, 2.5]))},
             "user": draw(st.sampled_from(["", "alice", "ö"])),
             "priority": draw(st.integers(-(10**9), 10**9)),
+            "gpus_min": draw(st.sampled_from([None, 1])),
             "speeds": draw(st.dictionaries(st.sampled_from(["a100", "v100-32gb"]), st.floats(1e-6, 1e6))),
         }
         jobs.append(Job(**row))

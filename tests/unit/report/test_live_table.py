@@ -55,3 +55,11 @@ def test_types_of_nodes_and_of_jobs_are_told() -> None:
     for job, (*_, text) in zip(jobs, had, strict=True):
         (line,) = [line for line in shown.splitlines() if line.strip().startswith(job.id)]
         assert text in line
+
+
+def test_numbers_that_were_chosen_are_told_of_how_many() -> None:
+    chosen = msgspec.structs.replace(JOB, wanted=8, wanted_min=2)
+    waiting = msgspec.structs.replace(chosen, id="b", state="queued", gpus=())
+    shown = printed(msgspec.structs.replace(STATUS, jobs=(chosen, waiting)))
+    assert "[red]:0 (1 of 2 to 8)" in shown
+    assert "(2 to 8 wanted)" in shown

@@ -63,10 +63,10 @@ class Metrics:
         now_s = self._context.now_s()
         queue = [r for r in records if r.state == "queued" and r.arrival_s <= now_s]
         longest_s = max((now_s - record.arrival_s for record in queue), default=0.0)
-        wanted = float(sum(record.job.gpus for record in queue))
+        wanted = float(sum(record.job.fewest_gpus for record in queue))
         return [
             _metric("hocket_queue_jobs", "gauge", "Jobs that wait for GPUs.", [({}, float(len(queue)))]),
-            _metric("hocket_queue_gpus", "gauge", "GPUs that those want.", [({}, wanted)]),
+            _metric("hocket_queue_gpus", "gauge", "GPUs that those want, at least.", [({}, wanted)]),
             _metric(
                 "hocket_queue_longest_wait_seconds",
                 "gauge",

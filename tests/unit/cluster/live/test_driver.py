@@ -116,10 +116,10 @@ class World:
 
     def over(self, name: str, iteration: dict[str, int], now_s: float) -> None:
         iteration[name] += 1
-        if iteration[name] == self.jobs[name].iterations:
+        if iteration[name] == self.jobs[name].iterations_on(len(self.gpus[name])):
             self.leaving.append(name)
             return
-        for rank in range(self.jobs[name].gpus):
+        for rank in range(len(self.gpus[name])):
             self.driver.ask_compute(name, rank, iteration[name], 0)
 
     def happen(self, what: Any, iteration: dict[str, int], now_s: float) -> None:
@@ -127,7 +127,7 @@ class World:
             case ("arrive", name):
                 self.driver.arrive(name)
             case ("launched", name):
-                for rank in range(self.jobs[name].gpus):
+                for rank in range(len(self.gpus[name])):
                     self.driver.add_rank(name, rank, 0)
                     self.driver.ask_compute(name, rank, 0, 0)
             case ("computed", name, rank, part):
@@ -135,7 +135,7 @@ class World:
                 if part == 0:
                     self.driver.ask_compute(name, rank, iteration[name], 1)
                     return
-                self.left[name] = self.left.get(name, self.jobs[name].gpus) - 1
+                self.left[name] = self.left.get(name, len(self.gpus[name])) - 1
                 if self.left[name]:
                     return
                 del self.left[name]
@@ -198,6 +198,37 @@ def test_jobs_that_have_queued_for_long_hold_gpus_as_in_the_simulator(policy: st
     ]
     jobs = [job("first", 4, memory_bytes=6.0), job("wide", 6, 0.5, memory_bytes=6.0), *small]
     ends_as_simulated(World(jobs, policy, starvation_s=3.0, jobs_per_gpu=2), jobs)
+
+
+@pytest.mark.parametrize("policy", ["srsf-1", "psrsf", "fair-share"])
+def test_jobs_with_a_range_have_the_number_of_gpus_that_the_simulator_gives_them(policy: str) -> None:
+    ranges = [
+        job(
+            f"j{k:02}", 2 + k % 5, 0.61 * k, memory_bytes=6.0, iterations=1 + k % 3, size_bytes=1e6 * (k % 4),
+            gpus_min=1 + k % 2,
+        )
+        for k in range(14)
+    ]  # fmt: skip
+    world = World(ranges, policy, jobs_per_gpu=1)
+    ends_as_simulated(world, ranges)
+    numbers = [(each.fewest_gpus, len(world.gpus[each.id]), each.gpus) for each in ranges]
+    assert any(fewest < num for fewest, num, _ in numbers)
+    assert any(num < most for _, num, most in numbers)
+
+
+def test_a_job_with_a_range_that_is_found_running_has_the_gpus_that_it_has() -> None:
+    """It has done 6 iterations of two GPUs before its manager ended, of 4 x 10 iterations of one."""
+    driver = Driver(CLUSTER, Scheduling(placement="ls", policy="srsf-1"))
+    driver.add([job("a", 4, iterations=10, gpus_min=1)], [12], [False], [0])
+    assert driver.progress_of["a"].iterations_done == 12
+    driver.adopt("a", [4, 5], 1.0)
+    progress = driver.progress_of["a"]
+    assert (progress.gpus, progress.iterations, progress.iterations_done) == (2, 20, 6)
+    for rank in range(2):
+        driver.add_rank("a", rank, 9)
+    for now_s in (2.0, 3.0):  # all but one are passed at once
+        driver.decide(now_s)
+    assert driver.iterations_done("a") == 9
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from hocket.launch import control
 from hocket.launch.control import Guest, TransportError, connect
 from hocket.launch.credentials import Credentials, new_credentials
 from hocket.launch.gate import GIVEN_UP
+from hocket.launch.traffic import kept_iterations
 from tests.tokens import FINGERPRINT, SECRET, TOKEN
 from tests.unit.cluster.live.clusters import as_rank, live_job, running
 
@@ -65,13 +66,36 @@ def test_a_rank_that_fails_is_said_and_tried_again(tmp_path: Path) -> None:
 def test_a_killed_rank_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
     with running(tmp_path, [live_job("a", 4, iterations=40)]) as cluster:
         cluster.until(lambda status: status.jobs[0].iteration >= 5)
-        kept = int((tmp_path / "jobs" / "1" / "iterations").read_text())
+        kept = kept_iterations((tmp_path / "jobs" / "1" / "iterations").read_text(), 4)
         os.kill(rank_of(tmp_path / "node1" / "1-1-3"), signal.SIGKILL)
         record = cluster.join()["a"]
     assert (record.state, record.attempt) == ("finished", 2)
     assert kept >= 4
     again = [e for _, job, e in events(tmp_path) if job == "a"]
     assert any("rank 3 on node1 was killed by SIGKILL" in line for line in again)
+
+
+def test_a_job_goes_on_with_another_number_of_gpus(tmp_path: Path) -> None:
+    """4 ranks have run some of 30 iterations; 2 go on with twice what is left, and know what was run."""
+    job = live_job("a", 4, iterations=30, gpus_min=2)
+    with running(tmp_path, [job], until_idle=False) as cluster:
+        cluster.until(lambda status: status.jobs[0].iteration >= 5)
+        cluster.ask(Drain("node1"))
+        os.kill(rank_of(tmp_path / "node1" / "1-1-3"), signal.SIGKILL)
+        two = cluster.until(lambda s: s.jobs[0].attempt == 2 and s.jobs[0].state == "running").jobs[0]
+        over = cluster.until(lambda s: s.jobs[0].state == "finished").jobs[0]
+    assert (len(two.gpus), len(two.tried[0].gpus)) == (2, 4)
+    assert two.iteration >= 10
+    assert (over.iteration, over.iterations) == (60, 60)
+    assert kept_iterations((tmp_path / "jobs" / "1" / "iterations").read_text(), 2) == 60
+
+
+def test_what_is_kept_is_counted_in_iterations_of_as_many_ranks() -> None:
+    assert kept_iterations("", 4) == 0
+    assert kept_iterations("12", 4) == 12  # of as many, where it names none
+    assert kept_iterations("12 4", 4) == 12
+    assert kept_iterations("12 4", 3) == 16
+    assert kept_iterations("no number", 4) == 0
 
 
 def rank_of(place: Path) -> int:

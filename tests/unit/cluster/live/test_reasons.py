@@ -72,6 +72,31 @@ def test_a_job_that_waits_for_gpus(tmp_path: Path) -> None:
         )
 
 
+def test_a_job_with_a_range_of_gpus(tmp_path: Path) -> None:
+    """It has the three that are free, which its ranks are told; then another one waits for its least."""
+    ranks = tmp_path / "ranks"
+    told = ("sh", "-c", f"echo $RANK of $WORLD_SIZE >> {ranks}; sleep 1000")
+    first = live_job("first", command=WAITS, memory_bytes=10.0)
+    wide, late = (live_job(n, 4, gpus_min=2, command=told, memory_bytes=10.0) for n in ("wide", "late"))
+    with serving(tmp_path / "state", first) as cluster:
+        cluster.until(lambda s: s.jobs[0].state == "running")
+        cluster.ask(Submit((wide,)))
+        line = until_why(cluster, "wide", "runs a program")
+        assert line.endswith("; has 3 of 2 to 4 GPUs")
+        ranks.touch()
+        cluster.until(lambda _: ranks.read_text().count("\n") == 3)
+        assert set(ranks.read_text().split("\n")) == {"0 of 3", "1 of 3", "2 of 3", ""}
+        cluster.ask(Submit((late,)))
+        assert until_why(cluster, "late", "waits for") == (
+            "late: waits for 2 to 4 GPUs; 0 are free; first and wide have the others"
+        )
+        jobs = {job.id: job for job in cluster.status().jobs}
+        assert (jobs["wide"].wanted_min, jobs["wide"].wanted, len(jobs["wide"].gpus)) == (2, 4, 3)
+        assert jobs["wide"].iterations == 6  # 4 of 4 GPUs are 16 of one
+        with pytest.raises(HocketError, match="job 'more' needs 5 GPUs and the cluster has 4"):
+            cluster.ask(Submit((live_job("more", 8, gpus_min=5, command=WAITS),)))
+
+
 def test_a_job_that_waits_for_a_block(tmp_path: Path) -> None:
     """Each of two jobs leaves one of three GPUs of its node."""
     jobs = [live_job(name, 2, command=WAITS, memory_bytes=10.0) for name in "ab"]
