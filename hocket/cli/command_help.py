@@ -18,6 +18,7 @@ from hocket.cli.help_sections import described
 from hocket.cli.help_text import help_text
 from hocket.cli.panels import GENERAL, option
 
+_PARSED = re.compile(", unable to parse string as an? .*")
 _NOT_ONE_OF = re.compile(r"'(?P<name>[^']*)' is not one of (?P<valid>.*)")
 
 
@@ -190,6 +191,9 @@ class App(typer.Typer):
 def usage_error(error: Any) -> str:
     """The error of a command line, the nearest valid name, and the command that explains its options."""
     message = error.format_message().rstrip(".").replace("Value error, ", "")
+    reasons = getattr(error.__cause__, "errors", None)  # pydantic's, whose message does not name the value
+    if reasons is not None:
+        message = _PARSED.sub("", message.replace("Input should", f"'{reasons()[0]['input']}' should"))
     unknown = _NOT_ONE_OF.search(message)
     if unknown is not None:
         valid = [name.strip(" '") for name in unknown["valid"].split(",")]

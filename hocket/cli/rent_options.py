@@ -150,7 +150,7 @@ class RentStep:
             metavar="N",
             min=1,
             help="Of a model: examples of a card's batch, at most.",
-            show_default="32, or what FACTORY makes",
+            show_default="FACTORY's own, else 32",
         ),
     ] = None
     precision: Annotated[

@@ -146,4 +146,4 @@ def _untried(shares: dict[str, float], *, compiled: bool) -> str:
         *(["fused attention"] if fused else []),
         *(["recurrent layers"] if recurrent else []),
     ]
-    return f"; no figure is of {' or '.join(untried)}" if untried else ""
+    return f"; nothing that was compared had {' or '.join(untried)}, as this step has" if untried else ""

@@ -49,8 +49,8 @@ class StepTime:
         said = [expectation(device.name, precision, self.shares, compiled=self.compiled)]
         if self.host_share > 1:
             said.append(
-                f"the program starts operations slower than a {device.name} runs them ({self.host_share:.1f}"
-                " times its time), so that the time is the program's: assumed, 8 us each"
+                f"the program starts operations slower than {device.name} runs them ({self.host_share:.1f}"
+                " times its time), so that the time is the program's: assumed, 8 µs each"
             )
         missing = sorted(
             each for each in self.multiplied if each not in _HANDLED or not _multiplies(device, each)

@@ -13,9 +13,6 @@ from hocket.profiler._step import make_step
 from hocket.profiler.device import Recordings
 from hocket.profiler.factory import StepSetup, load
 
-USUAL_BATCH = 32
-"""Examples of a batch that a model is given where nobody says."""
-
 
 class LoadedTarget(NamedTuple):
     """A target's step for the devices that it is derived for, its name, and the examples of its batch."""
@@ -34,23 +31,22 @@ def load_target(
 ) -> LoadedTarget:
     """Build ``target``, a name of the zoo or ``FILE.py:FACTORY``, of fake tensors where that can be.
 
-    ``batch_size``: None for :data:`USUAL_BATCH`, or what the function makes; ``told`` gets remarks on it.
+    ``batch_size``: None as :func:`hocket.profiler.load` takes it; ``told`` gets remarks on it.
 
     Raises
     ------
     HocketError
         As :func:`hocket.profiler.load` does.
     """
-    asked = USUAL_BATCH if batch_size is None else batch_size
     with ExitStack() as built:
         built.enter_context(fake())
         try:
-            setup = load(target, asked, training=not inference)
+            setup = load(target, batch_size, training=not inference)
         except HocketError as error:
             if error.__cause__ is None:  # what the function returned is refused, whatever it is made of
                 raise
             built.close()  # a function may need values, as some initializations do: then it gets memory
-            setup = load(target, asked, training=not inference)
+            setup = load(target, batch_size, training=not inference)
         step = make_step(*setup[:4], inference=inference)
         return LoadedTarget(Recordings(step), setup.name, num_examples(setup, target, batch_size, told))
 
@@ -59,8 +55,8 @@ def num_examples(
     setup: StepSetup, target: str, asked: int | None, told: Callable[[str], object] = lambda _: None
 ) -> int:
     """The examples of a step: of a function that makes one size only, those in its batch."""
-    if setup.takes_batch_size:
-        return USUAL_BATCH if asked is None else asked
+    if setup.batch_size is not None:
+        return setup.batch_size
     held = first_extent(setup.batch)
     if asked is None:
         if held is None:

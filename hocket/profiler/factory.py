@@ -27,6 +27,8 @@ _RETURNS = (
     "a factory returns (model, batch, loss, optimizer), loss None where the model returns its loss, or"
     " (LightningModule, batch)"
 )
+USUAL_BATCH = 32
+"""Examples of a batch where neither the user nor the function's default says."""
 # Torch's error where a lazy layer is made under fake tensors.
 _NO_FAKE_LAZY_LAYER = "Creating a new Tensor subclass Uninitialized"
 
@@ -41,15 +43,16 @@ class StepSetup(NamedTuple):
     """None where the model returns its loss."""
     optimizer: Optimizer | None
     name: str
-    takes_batch_size: bool = True
-    """True if the batch has the size that was asked for; else the function makes one size of its own."""
+    batch_size: int | None
+    """The examples that were asked for; None where the function makes one size of its own."""
 
 
-def load(target: str, batch_size: int, *, training: bool = True) -> StepSetup:
+def load(target: str, batch_size: int | None = None, *, training: bool = True) -> StepSetup:
     """Build ``target``: a name of the zoo, or ``FILE.py:FACTORY``.
 
     FACTORY is a function that returns (model, batch, loss, optimizer), as :func:`hocket.profile` takes them,
-    or a LightningModule and a batch; it is given ``batch_size`` if it has such a parameter. Lazy layers get
+    or a LightningModule and a batch; it is given ``batch_size`` if it has such a parameter: None for its
+    default, or else :data:`USUAL_BATCH`, which models of the zoo get, too. Lazy layers get
     their shapes from one forward pass. For a derived device, call this inside :func:`hocket.profiler.fake`,
     so that the model takes no memory; it has no lazy layers then.
 
@@ -58,7 +61,7 @@ def load(target: str, batch_size: int, *, training: bool = True) -> StepSetup:
     HocketError
         Saying what is wrong with the target, the file, the function or what it returned.
     """
-    if batch_size < 1:
+    if batch_size is not None and batch_size < 1:
         raise HocketError(f"batch size {batch_size} is too small; a batch has at least 1 sample")
     path, colon, function_name = target.rpartition(":")
     if colon and path.endswith(".py"):
@@ -67,10 +70,11 @@ def load(target: str, batch_size: int, *, training: bool = True) -> StepSetup:
         raise HocketError(f"'{target}' names no function; write {target}:FACTORY")
     if target not in models.names():
         raise UnknownNameError("model", target, (*models.names(), "FILE.py:FACTORY"))
+    examples = USUAL_BATCH if batch_size is None else batch_size
     try:
-        return StepSetup(*models.make(target, batch_size, training=training), target)
+        return StepSetup(*models.make(target, examples, training=training), target, examples)
     except RuntimeError as error:  # torch's, of a batch that no memory holds
-        rule = f"cannot be made with a batch of {batch_size}: {_describe(error)}; give a smaller one"
+        rule = f"cannot be made with a batch of {examples}: {_describe(error)}; give a smaller one"
         raise HocketError(f"{target} {rule}") from error
 
 
@@ -158,19 +162,23 @@ def _import(path: Path) -> ModuleType:
     return module
 
 
-def _call(factory: Callable[..., Any], batch_size: int, target: str, name: str) -> StepSetup:
+def _call(factory: Callable[..., Any], batch_size: int | None, target: str, name: str) -> StepSetup:
     try:
-        takes_batch_size = "batch_size" in inspect.signature(factory).parameters
+        taken = inspect.signature(factory).parameters.get("batch_size")
         refused = "" if _can_be_called(factory) else _required(factory)
     except ValueError:  # a builtin without a signature
-        takes_batch_size, refused = False, ""
+        taken, refused = None, ""
+    if taken is None:
+        batch_size = None
+    elif batch_size is None:
+        batch_size = taken.default if isinstance(taken.default, int) else USUAL_BATCH
     if refused:
         raise HocketError(
             f"{target} needs {refused}; a factory is called with batch_size alone, or with nothing: name its"
             " parameter batch_size, and give others a default"
         )
     try:
-        returned = factory(batch_size=batch_size) if takes_batch_size else factory()
+        returned = factory() if taken is None else factory(batch_size=batch_size)
     except Stop:
         raise
     except (Exception, SystemExit) as error:
@@ -179,7 +187,7 @@ def _call(factory: Callable[..., Any], batch_size: int, target: str, name: str) 
             raise HocketError(f"{target} makes lazy layers, and {rule}") from error
         raise HocketError(f"{target} raised {_describe(error)}") from error
     try:
-        setup = _setup(returned, name, takes_batch_size)
+        setup = _setup(returned, name, batch_size)
         if first_lazy(setup.model):
             _give_shapes(setup)
     except HocketError as error:
@@ -187,7 +195,7 @@ def _call(factory: Callable[..., Any], batch_size: int, target: str, name: str) 
     return setup
 
 
-def _setup(returned: Any, name: str, takes_batch_size: bool) -> StepSetup:
+def _setup(returned: Any, name: str, batch_size: int | None) -> StepSetup:
     """Check what a factory returned."""
     if isinstance(returned, nn.Module) or not isinstance(returned, tuple | list):
         raise HocketError(f"returned a {type(returned).__name__}; {_RETURNS}")
@@ -212,7 +220,7 @@ def _setup(returned: Any, name: str, takes_batch_size: bool) -> StepSetup:
     batch = first_batch(batch)
     if loss is not None:
         check_targets(batch)
-    return StepSetup(model, batch, loss, optimizer, name, takes_batch_size)
+    return StepSetup(model, batch, loss, optimizer, name, batch_size)
 
 
 def _give_shapes(setup: StepSetup) -> None:

@@ -74,6 +74,11 @@ class Profile:
         return float(np.median(self.own_sum_s) / np.median(self.plain_step_s))
 
     @property
+    def _is_uneven(self) -> bool:
+        """True if the sampled steps differ by more than steps of one model do on a quiet machine."""
+        return float(self.operations_sum_s.max()) > (1 + _UNEVEN) * float(self.operations_sum_s.min())
+
+    @property
     def doubt(self) -> str:
         """Clauses about a mean that is not the median, and steps that differ.
 
@@ -82,28 +87,28 @@ class Profile:
         said, sums_s = "", self.operations_sum_s
         if abs(float(sums_s.mean() / np.median(sums_s)) - 1) > _MEAN_APART:
             said += f"; these are medians, and predictions go by the mean sum, {sums_s.mean():.4f} s"
-        shortest_s, longest_s = float(min(self.operations_sum_s)), float(max(self.operations_sum_s))
-        if longest_s > (1 + _UNEVEN) * shortest_s:
+        if self._is_uneven:
             said += (
-                f"; steps took from {shortest_s:.4f} to {longest_s:.4f} s: if not by their nature, {_AGAIN},"
-                " as workers are predicted to wait for each other's slow ones"
+                f"; steps took from {sums_s.min():.4f} to {sums_s.max():.4f} s: if not by their nature,"
+                f" {_AGAIN}, as workers are predicted to wait for each other's slow ones"
             )
         return said
 
     @property
     def caveat(self) -> str:
         """The reasons to measure again, for the step file and all answers from it; empty: none."""
-        reasons = []
+        reasons, errs = [], "times, and answers from them, may be far off"
         if self.use is not None and self.use.crowded:
             others, processors = self.use.others, self.use.processors
             reasons.append(f"while other programs used {others:.1f} of {processors} processors")
+            errs = "computing looks too slow, so rho and, below rho 1, a plan's gain look too small"
+            if self._is_uneven:
+                errs += ", but for what uneven steps add to it: that looks too large"
         if abs(self.sum_to_plain - 1) > _APART:
             reasons.append(f"with operations that sum to {self.sum_to_plain:.0%} of a step without profiler")
+            errs = "times, and answers from them, may be far off"
         if not reasons:
             return ""
-        errs = "times, and answers from them, may be far off"
-        if self.use is not None and self.use.crowded:
-            errs = "computing looks too slow, so rho and, below rho 1, a plan's gain look too small"
         return f"measured {' and '.join(reasons)}: {errs}; {MEASURE_AGAIN}"
 
     def with_caveats(self, *others: str) -> Profile:

@@ -93,12 +93,22 @@ def ranking_verdict(rows: Sequence[ResultRow], where: str, alike_s: Mapping[str,
     return f"{told}{_step(best, usual)} a step {where}" + _clauses_text(compared) + _least(best, usual)
 
 
-def ranking_remarks(rows: Sequence[ResultRow]) -> list[str]:
-    """Remarks on a ranking: network over computing, and DDP's bucket size where that gains nearly as much."""
+def ranking_remarks(rows: Sequence[ResultRow], alike_s: Mapping[str, float] | None = None) -> list[str]:
+    """Remarks on a ranking: network over computing, a gain made of uneven steps, DDP's bucket size.
+
+    The last where it gains nearly as much; ``alike_s`` as in :func:`ranking_verdict`.
+    """
     best = min(rows, key=lambda row: row.iteration_s)
     rho = rho_text(best.rho)
     remarks = [f"Rho {rho}: a step's transfers, by {best.policy}, take {rho} times as long as its computing"]
     buckets, usual = best_buckets_row(rows), usual_row(rows)
+    if usual is not None and alike_s and {best.policy, usual.policy} <= alike_s.keys():
+        drawn = _apart(best.iteration_s, usual.iteration_s)
+        if _is_made_up(drawn, _apart(alike_s[best.policy], alike_s[usual.policy])):
+            remarks.append(
+                "Much of the table's gain comes of steps that differ, as a busy machine makes them: go by the"
+                " gain if all steps were alike"
+            )
     if buckets is None or buckets is best or _is_default(buckets, usual) or not gains(rows):
         return remarks
     if buckets.iteration_s <= (1 + LITTLE) * best.iteration_s:
@@ -199,11 +209,20 @@ def _apart_from(row: ResultRow, other: ResultRow, theirs: str, alike_s: Mapping[
     ours_s, theirs_s = alike_s.get(row.policy), alike_s.get(other.policy)
     if ours_s is None or not theirs_s:
         return said
-    alike = 0.0 if is_level(ours_s, theirs_s) else ours_s / theirs_s - 1
-    if _MADE_UP * alike <= drawn:
+    alike = _apart(ours_s, theirs_s)
+    if not _is_made_up(drawn, alike):
         return f"{said}, {_percents(alike)} if all steps were alike"
     left = _percents(alike) if alike else "no less"
     return f"{left} than {theirs} if all steps were alike, {_percents(drawn)} as unlike as they were measured"
+
+
+def _apart(ours_s: float, theirs_s: float) -> float:
+    return 0.0 if is_level(ours_s, theirs_s) else ours_s / theirs_s - 1
+
+
+def _is_made_up(drawn: float, alike: float) -> bool:
+    """Tell whether much of a gain comes from steps that differ; both are shares, below 0 for a gain."""
+    return _MADE_UP * alike > drawn
 
 
 def _percents(apart: float) -> str:

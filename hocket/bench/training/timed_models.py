@@ -45,7 +45,7 @@ def load(target: str, batch_size: int, seed: int) -> StepSetup:
         return _from_factory(target, batch_size)
     build, make_optimizer, make_batch = _MODELS[target]
     model = build()
-    return StepSetup(model, make_batch(batch_size), cross_entropy, make_optimizer(model), target)
+    return StepSetup(model, make_batch(batch_size), cross_entropy, make_optimizer(model), target, batch_size)
 
 
 def check_name(target: str) -> None:

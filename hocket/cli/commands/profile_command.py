@@ -33,7 +33,7 @@ class ProfileOptions:
             metavar="N",
             min=1,
             help="Examples in a step.",
-            show_default="32, or what FACTORY makes",
+            show_default="FACTORY's own, else 32",
         ),
     ] = None
     steps: Annotated[
@@ -201,8 +201,9 @@ def profile(
         save_step(graph, output)
         note(measured_step(measured))
     note(
-        f"{output}: {graph.num_operations} operations, {graph.num_parameters} parameters,"
-        f" {int(graph.parameter_bytes.sum()) / 2**20:.2f} MiB, sampled steps: {graph.num_samples}"
+        f"{output}: batch size {graph.batch_size}, {graph.num_operations} operations,"
+        f" {graph.num_parameters} parameters, {int(graph.parameter_bytes.sum()) / 2**20:.2f} MiB,"
+        f" sampled steps: {graph.num_samples}"
     )
     if graph.caveat:
         warn(f"{output}: {graph.caveat}")
@@ -231,11 +232,11 @@ def _derived(target: str, step: ProfileOptions, seed: int) -> StepGraph:
 def _measured(target: str, step: ProfileOptions) -> Profile:
     """The step of ``target``, measured on a device of this machine."""
     from hocket.profiler import check_device, load, make_step, on_device, profile_step
-    from hocket.profiler.derived_target import USUAL_BATCH, num_examples
+    from hocket.profiler.derived_target import num_examples
     from hocket.profiler.machine_use import BusyNotice
 
     check_device(step.device)
-    setup = on_device(load(target, step.batch_size or USUAL_BATCH, training=not step.inference), step.device)
+    setup = on_device(load(target, step.batch_size, training=not step.inference), step.device)
     notice = BusyNotice(note)
     with progress(f"profiling {target} on {step.device}") as report:
 

@@ -190,7 +190,7 @@ def tune(
             ],
             remarks=[
                 *sharded_remark(graph, found.plan),
-                *ranking_remarks(ranked),
+                *ranking_remarks(ranked, found.alike_s),
                 *measured_gains(graph),
                 *halves_remark(found.plan),
                 *([] if sharded else unknown_memory(graph)),

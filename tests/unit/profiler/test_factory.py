@@ -9,6 +9,7 @@ import torch
 from hocket import models
 from hocket.errors import HocketError
 from hocket.profiler import derive, fake, load, make_step, profile
+from hocket.profiler.derived_target import load_target
 from tests.unit.profiler.rows import rows_of
 
 GOOD = """
@@ -61,8 +62,16 @@ def test_a_file_is_given_the_batch_size_if_it_takes_one(write):
     with_batch_size, without = load(f"{path}:build", 5), load(f"{path}:plain", 5)
     assert (with_batch_size.name, len(with_batch_size.batch[0])) == ("build", 5)
     assert (without.name, len(without.batch[0])) == ("plain", 3)
-    assert (with_batch_size.takes_batch_size, without.takes_batch_size) == (True, False)
+    assert (with_batch_size.batch_size, without.batch_size) == (5, None)
     assert profile(*with_batch_size[:4], steps=1, warmup=1).batch_size == 5
+
+
+def test_nobody_says_a_batch_size_and_the_functions_own_default_holds(write):
+    others = ("bare(batch_size)", "none(batch_size=None)")
+    path = write(GOOD + "\n".join(f"def {other}: return build(batch_size)" for other in others))
+    found = [load(f"{path}:{name}") for name in ("build", "bare", "none")]
+    assert [(setup.batch_size, len(setup.batch[0])) for setup in found] == [(3, 3), (32, 32), (32, 32)]
+    assert load_target(f"{path}:build", None).batch_size == 3
 
 
 def test_a_file_derives_without_memory(write):

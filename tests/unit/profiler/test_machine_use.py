@@ -73,9 +73,11 @@ def test_this_machine_counts_the_work_of_this_process() -> None:
     assert 0.0 < use.own <= use.processors * 1.1
 
 
-def _measured(use: MachineUse) -> Profile:
-    graph = strategies.step([strategies.parameter("a", 8)], [strategies.operation("f", [1.0], reads=["a"])])
-    return Profile(graph=graph, plain_step_s=np.ones(1), own_sum_s=np.ones(1), use=use)
+def _measured(use: MachineUse, sums_s: tuple[float, ...] = (1.0,)) -> Profile:
+    operation = strategies.operation("f", [*sums_s], reads=["a"])
+    graph = strategies.step([strategies.parameter("a", 8)], [operation])
+    ones = np.ones(len(sums_s))
+    return Profile(graph=graph, plain_step_s=ones, own_sum_s=ones, use=use)
 
 
 @pytest.mark.parametrize(
@@ -102,6 +104,18 @@ def test_a_busy_machine_errs_one_way_and_its_step_decides_nothing() -> None:
     caveat = _measured(MachineUse(1.0, 1.0, 2)).caveat
     assert "computing looks too slow, so rho and, below rho 1, a plan's gain look too small" in caveat
     assert caveat.endswith("do not decide by it, measure again on a quiet machine")
+
+
+def test_a_busy_machines_uneven_steps_err_the_other_way_and_sums_far_off_either_way() -> None:
+    busy = MachineUse(1.0, 1.0, 2)
+    uneven = _measured(busy, (1.0, 1.0, 1.6)).caveat
+    assert "look too small, but for what uneven steps add to it: that looks too large; do not" in uneven
+    assert "uneven" not in _measured(busy, (1.0, 1.0, 1.4)).caveat
+    far_off = _measured(busy, (0.3,)).caveat
+    assert (
+        "sum to 30% of a step without profiler: times, and answers from them, may be far off; do" in far_off
+    )
+    assert "too s" not in far_off
 
 
 class _Meter:

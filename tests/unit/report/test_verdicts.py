@@ -96,6 +96,17 @@ def test_the_gain_over_ddps_best_bucket_from_steps_of_unlike_length_is_told_apar
     )
 
 
+def test_a_gain_that_is_made_of_uneven_steps_is_not_to_go_by():
+    rows = [reduced("caramel", 0.867), reduced("ddp", 0.944)]
+    remark = "Much of the table's gain comes of steps that differ"
+    for alike_s, times in (({"ddp": 1.0, "caramel": 0.984}, 1), ({"ddp": 1.0, "caramel": 0.93}, 0), ({}, 0)):
+        remarks = ranking_remarks(rows, alike_s)
+        assert sum(said.startswith(remark) for said in remarks) == times
+    level = [reduced("caramel", 0.94399), reduced("ddp", 0.944)]
+    assert not ranking_remarks(level, {"ddp": 1.0, "caramel": 1.0})[1:]
+    assert not ranking_remarks([reduced("caramel", 0.867)], {"caramel": 1.0})[1:]
+
+
 def test_a_ranking_tells_rho_and_a_bucket_size_that_gains_nearly_as_much():
     best, ddp = reduced("caramel", 0.85, rho=0.434), reduced("ddp", 1.07)
     rho = "Rho 0.43: a step's transfers, by caramel, take 0.43 times as long as its computing"
