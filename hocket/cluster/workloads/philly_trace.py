@@ -121,8 +121,8 @@ class _PhillyLog:
                 if places.setdefault(name, i) != i:
                     rule = f"'{name}' is a duplicate, of [{places[name]}]; ids are unique: leave one out"
                     self._refuse(f"[{i}].jobid", rule)
-                if not name or any("\ud800" <= character <= "\udfff" for character in name):
-                    self._refuse(f"[{i}].jobid", f"{name!a} is no name that a file can hold; name the job")
+                if not name:
+                    self._refuse(f"[{i}].jobid", "is empty; name the job")
                 self._again += len(spans) > 1
                 self._running += found.attempts[-1].end_time in (None, "", "None")
                 counted_spans = spans[-1:] if self._request.attempts == "last" else spans

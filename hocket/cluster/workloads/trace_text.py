@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
@@ -19,6 +20,7 @@ _PIECE_CHARACTERS = 1 << 16
 _LONGEST_TEXT = 1 << 16  # of a name, say: how far before the end of what was read a cut record may be wrong
 _TAR_MAGIC = slice(257, 262)
 _BLANK = " \t\r\n"
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 class _Content(io.RawIOBase):
@@ -119,8 +121,16 @@ class _Elements:
                 self._refuse("is not JSON that we read: it is nested too deeply")
             if end == len(self._text) and self._read(size):
                 continue  # a number may go on
+            if _SURROGATE.search(self._text, self._at, end):
+                self._check_text(value)
             self._at = end
             return value
+
+    def _check_text(self, value: Any) -> None:
+        try:
+            json.dumps(value, ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            self._refuse("holds a text that is none: half of a surrogate pair is alone")
 
     def _sign(self) -> str:
         """The next character that is not blank; "" at the end."""

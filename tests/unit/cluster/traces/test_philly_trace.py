@@ -78,8 +78,11 @@ def test_philly_is_read_a_job_at_a_time(piece: int, trace: Path, monkeypatch: py
             json.dumps([PHILLY[0], PHILLY[0]]),
             "[1].jobid: 'application_2' is a duplicate, of [0]; ids are unique: leave one out",
         ),
-        (json.dumps([{**PHILLY[0], "jobid": "\ud800"}]), "[0].jobid: '\\ud800' is no name"),
-        (json.dumps([{**PHILLY[0], "jobid": ""}]), "[0].jobid: '' is no name"),
+        (
+            json.dumps([{**PHILLY[0], "jobid": "\ud800"}]),
+            "[0]: holds a text that is none: half of a surrogate pair is alone",
+        ),
+        (json.dumps([{**PHILLY[0], "jobid": ""}]), "[0].jobid: is empty; name the job"),
     ],
 )
 def test_philly_says_which_job_is_wrong(text: str, message: str, trace: Path) -> None:
