@@ -40,7 +40,7 @@ GAVEL = (
     "LM (batch size 10)\tpython main.py --cuda\tlm\t--steps\t1\t7000\t4\t1\t-1.000000\t2.5\n"
     "A3C\tpython3 main.py\trl\t--max\t0\t88\t1\t1\t-1.000000\t20\n"
 )
-THROUGHPUTS = {
+THROUGHPUTS: dict[str, Any] = {
     "v100": {
         "('ResNet-50 (batch size 64)', 1)": {"null": 4.0, "('A3C', 1)": [1.0, 2.0]},
         "('LM (batch size 10)', 1)": {"null": 80.0},
