@@ -22,9 +22,9 @@ from tests.multiprocess.setups import Plain, batch, sgd
 from tests.multiprocess.twins import sliced_plan
 
 
-def _refusal(model: nn.Module, plan: object) -> str:
+def _refusal(model: nn.Module, plan: object, **arguments: bool) -> str:
     try:
-        hocket.distribute(model, torch.optim.SGD(model.parameters(), lr=0.1), plan=plan)
+        hocket.distribute(model, torch.optim.SGD(model.parameters(), lr=0.1), plan=plan, **arguments)
     except HocketError as error:
         return str(error)
     return "accepted"
@@ -54,6 +54,10 @@ def refused(rank: int, world: int) -> dict[str, str]:
     same = sliced_plan(model, "ready" if rank else "listed")
     found["issue"] = _refusal(model, same)
     found["incomplete"] = _refusal(model, part)
+    found["policy"] = _refusal(model, "ddp" if rank else "auto")
+    found["policy or plan"] = _refusal(model, sliced_plan(model) if rank else "auto")
+    found["values"] = _refusal(model, "ddp", init_sync=rank == 0)
+    found["compile"] = _refusal(model, "ddp", compile=rank == 1)
     found["name"] = _refusal(model, "fastest")
     found["frozen"] = _refusal(nn.Linear(2, 2).requires_grad_(False), "ddp")
     model = Plain()

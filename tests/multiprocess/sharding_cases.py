@@ -278,10 +278,12 @@ def refused(rank: int, world: int) -> dict[str, str]:
         plan = msgspec.structs.replace(plan, reshard_after_forward=(True,) * len(plan.units))
     with refusal(said):
         hocket.shard(model, adamw, plan=plan)
+    with refusal(said):
+        hocket.shard(model, adamw, plan=PLANS["batched"](model) if rank else "auto")
     pair = Pair("gpt", "default")
     pair.train(rank, 2)
     assert pair.differences() == []
-    return dict(zip(("model", "plan"), said, strict=True))
+    return dict(zip(("model", "plan", "policy"), said, strict=True))
 
 
 def trains_until_killed(rank: int, world: int, *, folder: str) -> None:

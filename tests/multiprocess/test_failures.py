@@ -29,6 +29,12 @@ def test_what_differs_between_ranks_is_refused_on_all_of_them() -> None:
     assert first["issue"] == (
         "issue of the plan, 0 differs: rank 0 has listed, rank 1 has ready; give every rank the same"
     )
+    ends = "; give every rank the same"
+    wanted = "plan (--plan, HOCKET_PLAN or plan=) differs: rank 0 has 'auto', rank 1 has"
+    assert first["policy"] == f"{wanted} 'ddp'{ends}"
+    assert first["policy or plan"] == f"{wanted} a given plan{ends}"
+    assert first["values"] == f"init_sync differs: rank 0 has True, rank 1 has False{ends}"
+    assert first["compile"] == f"compile differs: rank 0 has False, rank 1 has True{ends}"
     assert "is missing (1 of 8 are); cover each parameter once" in first["incomplete"]
     assert "1.weight (2, 2) float32, rank 1 has 1.weight (2, 2) float32, frozen" in first["frozen on one"]
     assert "rank 0 has 0.weight (4, 2) float32, frozen, rank 1 has 0.weight (5, 2)" in first["frozen shape"]

@@ -81,6 +81,9 @@ def test_what_differs_between_ranks_is_refused_on_all_of_them() -> None:
     assert first == second
     assert first["model"].startswith("parameter 0 differs: rank 0 has 0.weight (4, 4) float32, rank 1 has")
     assert first["plan"].startswith("unit of the plan 0 differs: rank 0 has token_embedding.weight")
+    assert first["policy"] == (
+        "plan differs: rank 0 has 'auto', rank 1 has a given plan; give every rank the same"
+    )
 
 
 def test_a_timeline_and_a_report_tell_what_ran_beside_what() -> None:

@@ -26,7 +26,12 @@ from hocket.runtime.sharding.shardable import check_shardable, check_types, mesh
 from hocket.runtime.sharding.sharded_handle import ShardedHandle
 from hocket.runtime.sharding.sharded_model import ShardedModel
 from hocket.runtime.sharding.torch_default import default_plan
-from hocket.runtime.training.consistency import check_same_model, check_same_units
+from hocket.runtime.training.consistency import (
+    check_same_arguments,
+    check_same_model,
+    check_same_units,
+    wanted_plan,
+)
 from hocket.runtime.training.plan_source import PlanSource
 from hocket.runtime.transfers.gloo_group import GlooGroup, broadcast_tensors
 
@@ -60,6 +65,8 @@ def shard(
     own = default_plan(inner, len(ranks), beside=mesh.device_type == "cpu")
     _check_plan(source.plan or own, inner)
     control = _group(ranks)
+    policy = own.policy if source.planner is None else source.planner.policy
+    check_same_arguments({"plan": wanted_plan(source.plan, policy)}, control)
     check_same_model(dict(inner.named_parameters()), dict(inner.named_buffers()), control)
     choice = ShardChoice(plan=source.plan or own, ranks=len(ranks))
     if control.rank == 0:

@@ -25,7 +25,12 @@ from hocket.runtime.training.allreduce_handle import AllReduceHandle
 from hocket.runtime.training.allreduce_training import AllReduceTraining
 from hocket.runtime.training.buffers import StateBuffers
 from hocket.runtime.training.choice_memory import ChoiceMemory
-from hocket.runtime.training.consistency import check_same_model, check_same_plan
+from hocket.runtime.training.consistency import (
+    check_same_arguments,
+    check_same_model,
+    check_same_plan,
+    wanted_plan,
+)
 from hocket.runtime.training.ddp_attributes import give_ddp_attributes
 from hocket.runtime.training.explain import clock_offset_s, rank_record, timeline_of
 from hocket.runtime.training.ignored_parameters import kept_alike
@@ -93,6 +98,14 @@ def distribute(
     ranks, name = members.numbers, new_group_name(members.process_group)
     # A collective that waits for its turn on one may be what the next one on the other waits for.
     control, *others = (GlooGroup(ranks, f"{name}/{use}", members.timeout) for use in range(4))
+    # Ranks that go different ways from here would wait for each other, without a word.
+    arguments = {
+        "plan (--plan, HOCKET_PLAN or plan=)": wanted_plan(plan, planner.policy),
+        "compile": str(settings.compile),
+        "init_sync": str(values.parameters),
+        "broadcast_buffers": str(values.buffers_in_forward),
+    }
+    check_same_arguments(arguments, control)
     alike, buffers = kept_alike(model)
     buffers = buffers if values.buffers or values.buffers_in_forward else {}
     check_same_model(alike, buffers, control)

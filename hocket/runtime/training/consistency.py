@@ -13,6 +13,29 @@ from hocket.graph import Plan
 from hocket.runtime.transfers.gloo_group import GlooGroup, gather_values
 
 
+def check_same_arguments(mine: Mapping[str, str], group: GlooGroup) -> None:
+    """Refuse arguments, by name as text, that differ between ranks, on all of them.
+
+    Raises
+    ------
+    HocketError
+        Naming the first argument that differs, and the ranks.
+    """
+    told = gather_values(dict(mine), group, dict[str, str])
+    for name, first in told[0].items():
+        other = next((rank for rank, theirs in enumerate(told) if theirs[name] != first), None)
+        if other is not None:
+            raise HocketError(
+                f"{name} differs: rank 0 has {first}, rank {other} has {told[other][name]}; give every rank"
+                " the same"
+            )
+
+
+def wanted_plan(plan: Plan | None, policy: str) -> str:
+    """The words for what a rank was asked to train by: a plan, or else a policy."""
+    return f"'{policy}'" if plan is None else "a given plan"
+
+
 def check_same_model(
     parameters: Mapping[str, torch.nn.Parameter], buffers: Mapping[str, torch.Tensor], group: GlooGroup
 ) -> None:

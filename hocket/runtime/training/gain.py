@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from statistics import median
 
 from hocket.network import Network, reduction_s
@@ -13,27 +14,31 @@ from hocket.runtime.training.plan_trials import Choice
 
 # Of a step: what is less is no gain that turns of some steps could show.
 _LEAST = 1.02
+_LAST_STEPS = 8  # of a baseline that was not tried, but is in force
 
 
 def gain_line(recorder: SpanRecorder, choice: Choice, barriers: Barriers) -> str:
     """A line on the gain of the plan that stays, "" where neither it nor the best there could be is known.
 
     At best a step takes as long as computing or as one AllReduce of all gradients, whichever is longer; both
-    are said of the same steps. Where it could be shorter, and most of the last steps met a barrier, the line
-    names that.
+    are said of the same steps: where no other plan was tried, of the last ones under the baseline, as the few
+    that are profiled begin with nothing under way. Where it could be shorter, and most of the last steps met
+    a barrier, the line names that.
     """
-    turns = choice.trials or choice.profiled_s
+    turns, computing_s = choice.trials or choice.profiled_s, choice.computing_s
     if not choice.settled or not turns:
         return ""
     baseline, baseline_turns = next(iter(turns.items()))
-    won, noise = _won(baseline_turns, turns.get(choice.plan.policy, baseline_turns)), ""
-    if choice.gain is not None:
-        won, noise = choice.gain[0], f", give or take {choice.gain[1] * 100:.1f}%"
-    had = "none" if choice.plan.policy == baseline else f"{won:.2f}x of '{baseline}'{noise}"
+    if not choice.trials and choice.plan.policy == baseline:
+        count, first_s, _ = recorder.last_steps(_LAST_STEPS)
+        if count:
+            baseline_turns = [(list(recorder.begins)[-1] - first_s) / count]
+            computing_s = recorder.computing_s(count)
+    had, won = _had(choice, baseline, turns)
     network_s = _network_s(recorder, choice.network)
-    if network_s is None or not choice.computing_s:
+    if network_s is None or not computing_s:
         return "" if had == "none" else f"gain: {had}"
-    usual_s, compute_s = median(baseline_turns), median(choice.computing_s)
+    usual_s, compute_s = median(baseline_turns), median(computing_s)
     most = max(usual_s / max(compute_s, network_s), won)
     needs = (
         f"computing takes {compute_s * 1e3:.1f} ms of a step, the network {network_s * 1e3:.1f} ms, and"
@@ -45,6 +50,22 @@ def gain_line(recorder: SpanRecorder, choice: Choice, barriers: Barriers) -> str
     return f"gain: {had}, of at most about {most:.2f}x: {needs}" + (
         f"; the rest is held by: {rest}" if rest else ""
     )
+
+
+def _had(choice: Choice, baseline: str, turns: Mapping[str, Sequence[float]]) -> tuple[str, float]:
+    """The gain of the plan in force over the baseline in words, with how sure it is, and as a number."""
+    if choice.plan.policy == baseline:
+        return "none", 1.0
+    if choice.plan.policy not in turns:
+        return f"not known, as it had no turns beside '{baseline}'", 1.0
+    won, noise = _won(turns[baseline], turns[choice.plan.policy]), ""
+    if choice.gain is not None:
+        won, error = choice.gain
+        chance = " (may be chance)" if math.log(won) <= error else ""
+        noise = f", give or take {error * 100:.1f}%{chance}"
+    elif len(turns[baseline]) == 1:
+        noise = ", in one turn of that"
+    return f"{won:.2f}x of '{baseline}'{noise}", won
 
 
 def _won(theirs_s: Sequence[float], ours_s: Sequence[float]) -> float:

@@ -39,6 +39,10 @@ class Planner(Protocol):
     """The interface of a planner of steps, the same on every rank."""
 
     @property
+    def policy(self) -> str:
+        """The name of what it plans by."""
+
+    @property
     def on_trial(self) -> bool:
         """True if candidates are tried beside the baseline; else the first of them holds."""
 

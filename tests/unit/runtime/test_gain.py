@@ -77,7 +77,9 @@ def test_how_far_off_the_gain_may_be_is_said_with_it_and_nowhere_else(worker: Wo
 def test_a_single_turn_of_one_tells_of_the_fastest_as_the_check_of_a_kept_choice_does(worker: Worker) -> None:
     # Ours came before theirs and behind: the first was disturbed, and is no pair of theirs.
     choice = settled(whole=[0.031], pieces=[0.036, 0.025])
-    assert gain_line(worker.recorder, choice, Barriers()).startswith("gain: 1.24x of 'whole', of at most")
+    assert gain_line(worker.recorder, choice, Barriers()).startswith(
+        "gain: 1.24x of 'whole', in one turn of that, of at most"
+    )
 
 
 def test_the_line_that_has_the_rest_is_named_where_most_steps_met_it(worker: Worker) -> None:
@@ -103,10 +105,32 @@ def test_nothing_is_said_of_what_is_not_known(worker: Worker) -> None:
         assert gain_line(worker.recorder, choice, Barriers()) == ""
 
 
-def test_of_steps_that_were_profiled_alone_the_gain_is_of_those(worker: Worker) -> None:
+@pytest.mark.parametrize(("error", "told"), [(0.17, "17.0%, of"), (0.19, "19.0% (may be chance), of")])
+def test_a_gain_that_the_noise_explains_may_be_chance(worker: Worker, error: float, told: str) -> None:
+    choice = settled(whole=[0.031, 0.031], pieces=[0.025, 0.025])
+    choice.gain = 1.2, error
+    line = gain_line(worker.recorder, choice, Barriers())
+    assert line.startswith(f"gain: 1.20x of 'whole', give or take {told} at most")
+
+
+def test_where_the_baseline_alone_was_in_force_the_bound_is_of_its_last_steps(worker: Worker) -> None:
+    """The profile's steps took twice as long: they were the first ones."""
     choice = settled()
-    choice.profiled_s = {"whole": [0.03, 0.03, 0.04, 0.03]}
-    assert gain_line(worker.recorder, choice, Barriers()).startswith("gain: none, of at most about 1.50x: ")
+    choice.profiled_s, choice.computing_s = {"whole": [0.06, 0.06]}, [0.03, 0.03]
+    assert gain_line(worker.recorder, choice, Barriers()) == (
+        "gain: none, of at most about 1.50x: computing takes 20.0 ms of a step, the network 19.0 ms, and"
+        " 'whole' 30.0 ms"
+    )
+    worker.recorder.forget()
+    assert gain_line(worker.recorder, choice, Barriers()).startswith("gain: none, of at most about 2.00x: ")
+
+
+def test_of_a_policy_that_was_asked_for_and_not_tried_no_gain_is_told(worker: Worker) -> None:
+    choice = settled()
+    choice.plan, choice.profiled_s = PIECES, {"whole": [0.03, 0.03]}
+    assert gain_line(worker.recorder, choice, Barriers()).startswith(
+        "gain: not known, as it had no turns beside 'whole', of at most about 1.50x: computing takes 20.0 ms"
+    )
 
 
 def test_a_barrier_of_every_step_is_the_usual_one() -> None:
