@@ -81,7 +81,7 @@ def examine(*, plan: str | None = None, timeout_s: float = 120.0) -> Examination
 
 def given_plan(argument: str | None) -> GivenPlan:
     """The plan that ``argument``, or else HOCKET_PLAN, gives this rank, or the line why there is none."""
-    wanted = argument if argument is not None else os.environ.get("HOCKET_PLAN", "auto")
+    wanted = argument if argument is not None else os.environ.get("HOCKET_PLAN") or "auto"
     try:
         plan, policy = resolve_plan(wanted)
     except HocketError as error:

@@ -131,7 +131,7 @@ def distribute(
     show_log()
     init_sync = init_sync is None or init_sync
     buffers = buffers_synced(ddp_keywords, broadcast_buffers)
-    wanted = plan if plan is not None else os.environ.get("HOCKET_PLAN", AUTO)
+    wanted = plan if plan is not None else os.environ.get("HOCKET_PLAN") or AUTO
     if network is None and (path := os.environ.get("HOCKET_NETWORK")):
         network = load_network(path).network()
     job = job_of_environment()

@@ -9,6 +9,7 @@ import torch
 import torch.distributed as dist
 
 import hocket
+from hocket.doctor.doctor import given_plan
 from hocket.errors import HocketError
 
 
@@ -36,6 +37,15 @@ def test_a_rank_outside_the_process_group_is_refused() -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     with pytest.raises(HocketError, match="this rank is not in process_group"):
         hocket.distribute(model, optimizer, process_group=dist.GroupMember.NON_GROUP_MEMBER)
+
+
+@pytest.mark.usefixtures("alone")
+def test_an_empty_variable_names_no_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOCKET_PLAN", "")
+    model = torch.nn.Linear(4, 2)
+    hocket.distribute(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    assert (model.hocket.plan.policy, given_plan(None).name) == ("ddp", "auto")
+    model.hocket.detach()
 
 
 class Resetting(torch.nn.Linear):
