@@ -79,7 +79,7 @@ class Ranks:
     def conditions(self) -> dict[str, int | None]:
         """Of every rank that was started here its status, None while anything of it runs.
 
-        Processes that a rank has left behind in other sessions are made to end.
+        Processes that a rank has left behind, in other sessions or with its lock, are made to end.
         """
         self._to_reap = [started for started in self._to_reap if started.poll() is None]
         found = {path.stem: self._condition(path) for path in self._folder.glob("*.lock")}
@@ -88,9 +88,12 @@ class Ranks:
         now_s = time.monotonic()
         late = {key for key, deadline_s in self._stopping.items() if now_s >= deadline_s}
         ended = {key for key, status in found.items() if status is not None} - self._alone
+        ended |= {key for key, status in found.items() if status is None and self._has_left(key)}
         left = self._marked() if late or ended else {}
         for key in ended:
             if key not in left:
+                if found[key] is None:
+                    continue  # the last of it is just ending
                 self._alone.add(key)
                 self._stopping.pop(key, None)
                 continue
@@ -154,6 +157,10 @@ class Ranks:
         except (OSError, ValueError):
             return LOST
 
+    def _has_left(self, key: str) -> bool:
+        """True if the command of a rank that holds its lock has ended."""
+        return (self._folder / f"{key}.status").exists()
+
     def _marked(self) -> dict[str, list[int]]:
         """The processes that our ranks have started, or are, by the rank's key."""
         found: dict[str, list[int]] = {}
@@ -166,7 +173,8 @@ class Ranks:
 
     def _signal(self, key: str, number: int) -> None:
         with contextlib.suppress(OSError, ValueError):
-            if self._condition(self._folder / f"{key}.lock") is None:
+            # The group of one that has ended may be another's by now; what it left is found by its mark.
+            if self._condition(self._folder / f"{key}.lock") is None and not self._has_left(key):
                 group = self._groups.get(key) or int((self._folder / f"{key}.pid").read_text())
                 os.killpg(group, number)
 

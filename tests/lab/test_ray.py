@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,6 +24,7 @@ from hocket.lab import Lab, LabNode
 
 pytest.importorskip("ray")
 
+PAGE = Path(__file__).parents[2] / "docs" / "guides" / "cluster-on-ray.md"
 PORT = 6379
 # Whoever reaches a Ray node's port runs code there, unless it asks for a token.
 ENVIRONMENT = {
@@ -123,3 +125,31 @@ def test_jobs_run_on_ray_nodes_of_a_lab_and_outlive_one(name: str, folder: Path)
     database.close()
     assert (one.attempt, one.lost_attempts) == (1, 0)
     assert (two.attempt, two.lost_attempts) == (2, 1)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(400)
+def test_the_guides_commands_run_on_one_machine(name: str, folder: Path) -> None:
+    """In a node of a lab, where nobody else has the port that the page names."""
+    titled = r'^```text title="([^"]+)"\n(.*?)^```'
+    code = dict(re.findall(titled, PAGE.read_text(), re.DOTALL | re.MULTILINE))
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    told = {"PATH": path, "RAY_TMPDIR": str(folder), "RAY_USAGE_STATS_ENABLED": "0"}
+    with Lab(nodes=2, rate_bps=1e9, name=name) as lab, open(folder / "said.txt", "w") as said:
+        first = lab.nodes[0]
+
+        def run(title: str, **streams: Any) -> subprocess.Popen[str]:
+            command = ["bash", "-euc", code[title]]
+            return lab.popen(first, command, told, cwd=folder, text=True, **streams)
+
+        manager = run("on one machine", stdout=said, stderr=said)
+        until(lambda: manager.poll() is not None or (folder / "on-ray" / "contact.json").exists())
+        assert manager.poll() is None, (folder / "said.txt").read_text()
+        other = run("in another shell", stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        printed, _ = other.communicate(timeout=200)
+        assert other.returncode == 0, printed
+        assert {f"rank {rank} may use GPUs 0,1" for rank in (0, 1)} <= {
+            line.partition("] ")[2] for line in printed.splitlines()
+        }
+        os.killpg(manager.pid, signal.SIGINT)
+        manager.wait(100)

@@ -54,6 +54,17 @@ def test_what_a_rank_leaves_behind_ends_with_it(tmp_path: Path, status: int) -> 
     assert until_ended(ranks, "a", "b") == {"a": status, "b": LOST}
 
 
+@pytest.mark.parametrize("session", ["", "setsid "])
+def test_what_a_rank_leaves_behind_with_its_files_ends_with_it(tmp_path: Path, session: str) -> None:
+    """A shell gives what it starts in the background all that it has itself, the rank's lock as well."""
+    ranks = Ranks(tmp_path / "ranks", ())
+    stays = f"{session}sh -c 'echo $$ > left; exec sleep 1000' &"
+    script = f"{stays} while ! test -s left; do sleep 0.02; done; exit 3"
+    ranks.start("a", ["sh", "-c", script], {}, str(tmp_path))
+    assert until_ended(ranks, "a") == {"a": 3}
+    assert not runs(int((tmp_path / "left").read_text()))
+
+
 def test_what_holds_on_is_killed_in_all_sessions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hocket.launch.rank_processes._GRACE_S", 0.1)
     ranks = Ranks(tmp_path / "ranks", ())

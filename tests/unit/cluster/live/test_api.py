@@ -351,6 +351,50 @@ def test_curl_finds_the_manager_by_the_file_that_is_left_for_it(cluster: Running
     assert (ran.returncode, ran.stdout) == (60, "")  # it says nothing to whoever has another certificate
 
 
+@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+def test_curl_alone_submits_follows_and_cancels_a_job_by_the_pages(cluster: Running, tmp_path: Path) -> None:
+    """Paths are those of openapi.json, fields those that it requires, the rest is on the page of the API."""
+    described = json.loads((ROOT / "docs" / "openapi.json").read_text())
+    path_of = {
+        operation["operationId"]: path
+        for path, methods in described["paths"].items()
+        for operation in methods.values()
+    }
+    page = (ROOT / "docs" / "http.md").read_text()
+    (tmp_path / "certificate.pem").write_bytes(CREDENTIALS.served.certificate)
+    token = CREDENTIALS.without_key.text
+    leave_contact(tmp_path, Contact(address=cluster.manager.address, token=token))
+    assert "`curl -K FOLDER/curl.conf https://hocket/v1/status`" in page
+
+    def curl(operation: str, *more: str) -> str:
+        assert path_of[operation].replace("{job}", "JOB") in page
+        url = f"https://hocket{path_of[operation].format(job='curled')}"
+        command = ["curl", "-sS", "--fail", "-K", tmp_path / "curl.conf", url, *more]
+        ran = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        assert ran.returncode == 0, ran
+        return ran.stdout
+
+    schemas = described["components"]["schemas"]
+    job = {name: value for name, value in row("curled").items() if name in schemas["LiveJob"]["required"]}
+    (tmp_path / "job.json").write_text(json.dumps(document({**job, "command": ["sh", "-c", SAYS]})))
+    assert json.loads(curl("submit", "--data", f"@{tmp_path}/job.json")) == {"notes": ["curled: queued"]}
+    cluster.until(lambda s: "begins" in curl("log"))
+    with subprocess.Popen(
+        ["curl", "-sSN", "-K", tmp_path / "curl.conf", "https://hocket/v1/jobs/curled/log/follow"],
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as follower:
+        assert follower.stdout is not None
+        assert follower.stdout.readline() == "event: log\n"
+        assert '"begins\\n"' in follower.stdout.readline()
+        assert json.loads(curl("cancel", "--data", "")) == {"notes": ["curled: cancelled"]}
+        assert "event: end\ndata: {" in follower.stdout.read()
+    assert json.loads(curl("job"))["jobs"][0]["state"] == "cancelled"
+    assert "curled: was cancelled by a command" in curl("why")
+    assert "hocket_jobs" in {family.name for family in text_string_to_metric_families(curl("metrics"))}
+
+
+SAYS = "echo begins; sleep 100"
 WITHOUT = """import sys
 sys.modules["aiohttp"] = None
 from hocket.cli.main import main
