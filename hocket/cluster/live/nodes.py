@@ -155,6 +155,7 @@ class LocalNode:
             try:
                 return await asyncio.to_thread(port_in, self._place)
             except HocketError as error:
+                self._check_there()  # that it has gone meanwhile is not the job's fault
                 raise NodeError(f"{self.name}: {error}") from None
         return free_port(self.address)
 
@@ -176,6 +177,7 @@ class LocalNode:
         except OSError as error:
             raise (FullError if is_full(error) else NodeError)(f"{self.name}: {error}") from None
         except (ValueError, HocketError) as error:  # a null byte in a command is a ValueError
+            self._check_there()
             raise NodeError(f"{self.name}: {error}") from None
 
     async def conditions(self) -> dict[str, int | None]:

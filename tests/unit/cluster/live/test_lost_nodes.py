@@ -218,6 +218,26 @@ def test_a_node_whose_lab_is_not_up_does_not_answer(tmp_path: Path) -> None:
     assert asyncio.run(node.conditions()) == {}
 
 
+def test_a_node_whose_lab_goes_down_while_it_is_asked_does_not_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That the node is gone is no failure of the job that was to begin there."""
+    lab: Any = AsALab()
+    lab.namespace = str(tmp_path / "namespace")
+    node = LocalNode("node0", tmp_path / "node0", lab, lab)
+
+    def goes(*_: object) -> Any:
+        Path(lab.namespace).unlink()
+        raise HocketError("'ip netns exec' failed: Cannot open network namespace")
+
+    monkeypatch.setattr("hocket.cluster.live.nodes.port_in", goes)
+    monkeypatch.setattr(lab, "command", goes)
+    for ask in (node.free_port, lambda: node.start("1-1-0", ["true"], {}, ".")):
+        Path(lab.namespace).touch()
+        with pytest.raises(AbsentError, match="node0 does not answer: its lab is not up"):
+            asyncio.run(ask())
+
+
 def test_an_attempt_that_a_node_was_not_there_for_uses_up_no_restart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
