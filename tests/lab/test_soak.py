@@ -10,6 +10,7 @@ import http.client
 import os
 import random
 import signal
+import subprocess
 import time
 from pathlib import Path
 
@@ -24,7 +25,7 @@ from tests.lab.soak.audit import Audit
 from tests.lab.soak.cluster import GPUS_PER_NODE, Soaked
 from tests.lab.soak.faults import Faults
 from tests.lab.soak.watching import Clients, Watcher, beside
-from tests.lab.soak.work import day_of_jobs
+from tests.lab.soak.work import day_of_jobs, rank_command
 from tests.unit.cluster.live.clusters import warmed
 from tests.unit.cluster.live.http_calls import pinned
 
@@ -119,3 +120,25 @@ def _until_over(soaked: Soaked) -> None:
             return
         assert time.monotonic() < deadline_s, "\n".join(left)
         time.sleep(0.5)
+
+
+@pytest.mark.parametrize(
+    ("halves", "jobs", "doubles"), [((1, 1), "ab", 0), ((2, 1), "ab", 1), ((1, 1, 1), "abc", 1)]
+)
+def test_ranks_notice_a_gpu_that_others_hold(
+    tmp_path: Path, halves: tuple[int, ...], jobs: str, doubles: int
+) -> None:
+    for folder in ("said", "gpus"):
+        (tmp_path / folder).mkdir()
+    told = {**os.environ, "CUDA_VISIBLE_DEVICES": "7,3", "LOCAL_RANK": "1", "RANK": "1"}
+    started = []
+    for job, half in zip(jobs, halves, strict=True):
+        command = rank_command(tmp_path, job, half, 1.0, "ends")
+        started.append(subprocess.Popen(command, env={**told, "HOCKET_GATE_ATTEMPT": f"{job}-1"}))
+        said = tmp_path / "said" / job
+        while not said.exists() or "begin" not in said.read_text():
+            time.sleep(0.01)
+    assert [process.wait(60) for process in started] == [0] * len(jobs)
+    lines = [line for path in (tmp_path / "said").iterdir() for line in path.read_text().splitlines()]
+    assert {line.split()[3] for line in lines} == {"3"}
+    assert [line.split()[0] for line in lines].count("double") == doubles

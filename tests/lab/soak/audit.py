@@ -144,6 +144,8 @@ class Audit:
             self._check(not late, f"{job} was cancelled at {at_s:.2f}, and began: {late}")
 
     def _was_away(self, record: Record, number: int) -> bool:
+        if number > len(record.tried):
+            return False  # it was started again without having ended
         tried = record.tried[number - 1]
         nodes = {f"node{gpu // GPUS_PER_NODE}" for gpu in tried.gpus}
         away = [span for span in self._log.away if span.node in nodes]

@@ -66,6 +66,11 @@ def day_of_jobs(folder: Path, length_s: float, num_gpus: int, draw: random.Rando
     return sorted(found, key=lambda work: work.submit_s)
 
 
+def rank_command(folder: Path, job: str, halves: int, seconds: float, end: str) -> tuple[str, ...]:
+    """The program of each rank of a job, on so many halves of a GPU for so many seconds."""
+    return ("sh", "-c", _RANK, "soak", str(folder), job, str(halves), f"{seconds:.2f}", end)
+
+
 def _work(folder: Path, number: int, submit_s: float, num_gpus: int, draw: random.Random) -> Work:
     (end,) = draw.choices(list(_ENDS), list(_ENDS.values()))
     (gpus,) = draw.choices(list(_WIDTHS), list(_WIDTHS.values()))
@@ -74,7 +79,7 @@ def _work(folder: Path, number: int, submit_s: float, num_gpus: int, draw: rando
     if draw.random() < _LARGE:
         end, gpus = "large", num_gpus + 1
     name = f"{end}-{number}"
-    rank = ("sh", "-c", _RANK, "soak", str(folder), name, str(halves), f"{seconds:.2f}", end)
+    rank = rank_command(folder, name, halves, seconds, end)
     command = {"wrong": ("nosuch", "train.py"), "replayed": None}.get(end, rank)
     job = LiveJob(
         id=name,
