@@ -13,9 +13,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -24,7 +23,7 @@ from hocket.lab import Lab, LabNode
 
 pytest.importorskip("ray")
 
-PAGE = Path(__file__).parents[2] / "docs" / "guides" / "cluster-on-ray.md"
+GUIDES = Path(__file__).parents[2] / "docs" / "guides"
 PORT = 6379
 # Whoever reaches a Ray node's port runs code there, unless it asks for a token.
 ENVIRONMENT = {
@@ -127,29 +126,87 @@ def test_jobs_run_on_ray_nodes_of_a_lab_and_outlive_one(name: str, folder: Path)
     assert (two.attempt, two.lost_attempts) == (2, 1)
 
 
-@pytest.mark.long
-@pytest.mark.timeout(400)
-def test_the_guides_commands_run_on_one_machine(name: str, folder: Path) -> None:
-    """In a node of a lab, where nobody else has the port that the page names."""
-    titled = r'^```text title="([^"]+)"\n(.*?)^```'
-    code = dict(re.findall(titled, PAGE.read_text(), re.DOTALL | re.MULTILINE))
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    told = {"PATH": path, "RAY_TMPDIR": str(folder), "RAY_USAGE_STATS_ENABLED": "0"}
-    with Lab(nodes=2, rate_bps=1e9, name=name) as lab, open(folder / "said.txt", "w") as said:
-        first = lab.nodes[0]
+class Guided:
+    """Commands of a guide in nodes of a lab, in ``folder``; ``changes``: what stands for what there."""
 
-        def run(title: str, **streams: Any) -> subprocess.Popen[str]:
-            command = ["bash", "-euc", code[title]]
-            return lab.popen(first, command, told, cwd=folder, text=True, **streams)
+    def __init__(self, lab: Lab, folder: Path, page: str, changes: Mapping[str, str]) -> None:
+        self._lab, self._folder = lab, folder
+        text = (GUIDES / page).read_text()
+        for told, here in changes.items():
+            assert told in text
+            text = text.replace(told, here)
+        titled = r'^```text title="([^"]+)"\n(.*?)^```'
+        self.blocks = dict(re.findall(titled, text, re.DOTALL | re.MULTILINE))
 
-        manager = run("on one machine", stdout=said, stderr=said)
-        until(lambda: manager.poll() is not None or (folder / "on-ray" / "contact.json").exists())
-        assert manager.poll() is None, (folder / "said.txt").read_text()
-        other = run("in another shell", stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-        printed, _ = other.communicate(timeout=200)
-        assert other.returncode == 0, printed
-        assert {f"rank {rank} may use GPUs 0,1" for rank in (0, 1)} <= {
-            line.partition("] ")[2] for line in printed.splitlines()
-        }
+    def start(self, code: str, node: int = 0) -> subprocess.Popen[str]:
+        """Start commands in a node; they print into a file, as what they leave would hold a pipe open."""
+        place = self._folder / f"node{node}"
+        place.mkdir(exist_ok=True)
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        told = {"PATH": path, "RAY_TMPDIR": str(place), "RAY_USAGE_STATS_ENABLED": "0"}
+        with open(self._folder / "said.txt", "a") as said:
+            return self._lab.popen(
+                self._lab.nodes[node],
+                ["bash", "-euc", code],
+                told,
+                cwd=self._folder,
+                text=True,
+                stdout=said,
+                stderr=said,
+            )
+
+    def run(self, code: str, node: int = 0) -> list[str]:
+        """Run commands in a node; all lines so far."""
+        assert self.start(code, node).wait(200) == 0, self.said()
+        return self.said()
+
+    @contextlib.contextmanager
+    def serving(self, code: str, state: str) -> Iterator[None]:
+        """A manager that these commands end in, until it is stopped by Ctrl-C."""
+        manager = self.start(code)
+        until(lambda: manager.poll() is not None or (self._folder / state / "contact.json").exists())
+        assert manager.poll() is None, self.said()
+        yield
         os.killpg(manager.pid, signal.SIGINT)
         manager.wait(100)
+
+    def said(self) -> list[str]:
+        """The lines that were printed so far."""
+        return (self._folder / "said.txt").read_text().splitlines()
+
+
+@pytest.mark.long
+@pytest.mark.timeout(400)
+def test_the_commands_for_one_machine_run(name: str, folder: Path) -> None:
+    """In a node of a lab, where nobody else has the port that the page names."""
+    with Lab(nodes=2, rate_bps=1e9, name=name) as lab:
+        guided = Guided(lab, folder, "cluster-on-ray.md", {})
+        with guided.serving(guided.blocks["on one machine"], "on-ray"):
+            said = guided.run(guided.blocks["in another shell"])
+    assert {f"rank {rank} may use GPUs 0,1" for rank in (0, 1)} <= {line.partition("] ")[2] for line in said}
+
+
+@pytest.mark.long
+@pytest.mark.timeout(400)
+def test_the_commands_for_two_machines_run(name: str, folder: Path) -> None:
+    times = {"forward_s": 1.0, "backward_s": 1.0, "size_bytes": 0.0, "memory_bytes": 1e10, "model": "m"}
+    where = {
+        "id": "where",
+        "gpus": 2,
+        "iterations": 1,
+        "arrival_s": 0.0,
+        "command": ["sh", "-c", "hostname -I"],
+    }
+    (folder / "where.json").write_text(json.dumps({"format": "hocket.jobs/1", "jobs": [where | times]}))
+    with Lab(nodes=2, rate_bps=1e9, name=name) as lab:
+        changes = {"10.0.0.5": lab.nodes[0].address, "RAY_AUTH_TOKEN=...": f"RAY_AUTH_TOKEN={'0f' * 32}"}
+        guided = Guided(lab, folder, "cluster.md", changes)
+        *begin, serve = guided.blocks["first machine"].splitlines()
+        guided.run("\n".join(begin))
+        guided.run(guided.blocks["second machine, before the last line"], node=1)
+        with guided.serving(f"{begin[0]}\n{serve}", "shared"):
+            guided.run("hocket cluster submit --state shared where.json")
+            said = guided.run(
+                "for rank in 0 1; do hocket cluster logs --state shared where --rank $rank --follow; done"
+            )
+    assert {node.address for node in lab.nodes} <= {line.split()[-1] for line in said if line}
