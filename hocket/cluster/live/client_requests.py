@@ -36,7 +36,7 @@ from hocket.cluster.live.runnable_jobs import LiveJob, check_program
 from hocket.cluster.live.transfer_log import TransferLog
 from hocket.errors import HocketError, UnknownNameError, one_line
 
-_MOST_REFUSED = 1000
+_REFUSED = "was refused: "
 
 
 class Commands:
@@ -48,7 +48,6 @@ class Commands:
         self._context, self._transfers, self._scheduling = context, transfers, scheduling
         self._lost_after_s = lost_after_s
         self._type_names = context.cluster.type_names()  # of each GPU
-        self._refused: dict[str, str] = {}  # jobs that were not taken, the last of them
         self._number = max((record.number for record in context.records.values()), default=0)
 
     async def serve(self, request: FromClient) -> ManagerAnswer:
@@ -97,7 +96,7 @@ class Commands:
                 self._context.driver.check(job)
                 self._check_files(job)
             except HocketError as error:
-                self._note_refusal(job.id, str(error))
+                self._context.note(f"{_REFUSED}{error}", job.id)
                 raise
             arrival_s = now_s + job.arrival_s
             new.append(
@@ -118,18 +117,9 @@ class Commands:
                 raise HocketError(f"the jobs cannot be kept: {error}; submit them again") from None
             self._number += len(new)
             for record in new:
-                self._refused.pop(record.job.id, None)
                 self._context.records[record.job.id] = record
                 self._context.schedule_arrival(record)
         return notes
-
-    def _note_refusal(self, job: str, why: str) -> None:
-        """Remember why a job was not taken, for those who ask later."""
-        self._refused.pop(job, None)
-        self._refused[job] = why
-        if len(self._refused) > _MOST_REFUSED:
-            del self._refused[next(iter(self._refused))]
-        self._context.note(f"was refused: {why}", job)
 
     def _known(self, job: str) -> Record:
         record = self._context.records.get(job)
@@ -141,8 +131,10 @@ class Commands:
         return Reasons(self._context, self._lost_after_s).of(record)
 
     def _why(self, job: str) -> str:
-        if job not in self._context.records and job in self._refused:
-            return f"{job}: was refused: {self._refused[job]}"
+        if job not in self._context.records:
+            said = self._context.database.last_event(job) or ""
+            if said.startswith(_REFUSED):
+                return one_line(f"{job}: {said}")
         return one_line(f"{job}: {self._reason(self._known(job))}")
 
     def _check_files(self, job: LiveJob) -> None:

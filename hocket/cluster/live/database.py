@@ -303,6 +303,14 @@ class Database:
         self.write_notes()
         return list(self._connection.execute("select time_s, job, what from events order by rowid"))
 
+    def last_event(self, job: str) -> str | None:
+        """The newest event of a job; None where there is none, or none any more."""
+        if noted := [what for _, name, what in self._notes if name == job]:
+            return noted[-1]
+        newest = "select what from events where job = ? order by rowid desc limit 1"
+        row: tuple[str] | None = self._connection.execute(newest, (job,)).fetchone()
+        return None if row is None else row[0]
+
     def events_after(
         self, number: int, job: str | None, most: int
     ) -> list[tuple[int, float, str | None, str]]:

@@ -246,6 +246,12 @@ def test_a_job_that_is_larger_than_the_cluster(tmp_path: Path) -> None:
         said = cluster.ask(AskEvents(job="huge")).events
         assert said is not None
         assert "was refused" in said[0].what
+        with pytest.raises(HocketError, match="job 'nobody' is unknown"):
+            cluster.ask(AskWhy("nobody"))
+    with serving(tmp_path) as cluster:  # another manager, as after a restart
+        assert cluster.ask(AskWhy("huge")).notes == (line,)
+        cluster.ask(Submit((live_job("huge", 4, command=WAITS),)))
+        assert until_why(cluster, "huge", "runs").startswith("huge: runs a program on node0 and node1")
 
 
 def test_a_job_that_computes_or_waits_for_a_gpu_that_another_one_has(tmp_path: Path) -> None:
