@@ -57,7 +57,9 @@ class ExchangeOptions:
 
     clip: Annotated[
         bool,
-        option("--clip", panel=PLANNING, help="All-reduce: the step clips its gradients by their norm."),
+        option(
+            "--clip", panel=PLANNING, help="The step clips its gradients by their norm (not with servers)."
+        ),
     ] = False
 
     memory: Annotated[

@@ -235,7 +235,7 @@ def _busiest(row: Prediction, where: str = "") -> str:
     said = f"busiest{f' {where}' if where else ''}: {share} of the time"
     if (row.uneven_fraction or 0.0) >= _UNEVEN:
         said += (
-            f"; up to {row.uneven_fraction:.0%} is waiting for each step's slowest worker, as the profile's"
+            f"; up to {row.uneven_fraction:.0%} is waiting for each step's slowest worker, as"
             " steps differ in length"
         )
     return said

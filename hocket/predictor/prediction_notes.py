@@ -22,6 +22,10 @@ def base_note(rows: Sequence[Prediction]) -> str | None:
     updates = ""
     if row.architecture == "ps":
         updates = " or updates, which servers run (so compare them with all-reduce's by examples/s)"
+    elif any((row.efficiency or 0.0) > 1.0 for row in rows):
+        updates = (
+            ", which updates all parameters itself where these share updates out (so they may be above 100%)"
+        )
     profiled = all(_is_of_profiled_speed(row) for row in rows)
     drawn = profiled and any(row.workers == 1 and not row.servers and _off_by_chance(row) for row in rows)
     against = "one worker alone" if profiled else "one worker alone of the profiled speed"
@@ -36,7 +40,7 @@ def base_note(rows: Sequence[Prediction]) -> str | None:
 
 def _is_of_profiled_speed(row: Prediction) -> bool:
     """True if workers are, on average, as fast as the one that was profiled."""
-    if row.speedup is None or row.efficiency is None or row.efficiency >= 1.0:
+    if row.speedup is None or row.efficiency is None or row.efficiency == 1.0:  # held there
         return row.speedup is None or row.speedup < (1 + _SPEEDED) * row.workers
     return abs(row.speedup / (row.efficiency * row.workers) - 1) < _SPEEDED
 

@@ -10,7 +10,7 @@ from hocket.graph import StepGraph
 
 RangeSource = Literal["derived", "recorded"]
 RANGE_WORDS: dict[RangeSource, str] = {
-    "derived": "the error that derived steps had in cross-validation",
+    "derived": "by the largest share that a caution on the step names",
     "recorded": "95% by the spread of the profile's steps",
 }
 

@@ -44,10 +44,11 @@
     ];
   }
 
-  /** The ends of an axis, with room around values; `below`: the share of it that is free below the least one. */
-  function extent(values, limit, below) {
-    const all = limit === null ? values : [...values, limit], least = Math.min(...all), most = Math.max(...all) * 1.25;
-    return [least / Math.max(1.25, (most / least) ** (below / (1 - below))), most];
+  /** The ends of an axis, with room around values; `below`, `above`: the shares of it that are free at either end. */
+  function extent(values, limit, below, above) {
+    const all = limit === null ? values : [...values, limit], least = Math.min(...all), most = Math.max(...all);
+    const free = (share) => Math.max(1.25, (most / least) ** (share / (1 - below - above)));
+    return [least / free(below), most * free(above)];
   }
 
   /** Round numbers at even steps, for an axis too short for two of 1, 2 and 5 times a power of ten. */
@@ -70,9 +71,9 @@
 
   function drawFront() {
     const plot = document.getElementById("front"), width = plot.clientWidth, innerHeight = 420;
-    const xs = extent(offers.flatMap((offer) => offer.hours), deadline, 0);
-    // The name of the cheapest stands below it, clear of the axis.
-    const ys = extent(offers.flatMap((offer) => offer.cost), budget, 80 / innerHeight);
+    const xs = extent(offers.flatMap((offer) => offer.hours), deadline, 0, 0);
+    // The name of the cheapest stands below it, clear of the axis, that of the fastest above it, clear of the legend.
+    const ys = extent(offers.flatMap((offer) => offer.cost), budget, 80 / innerHeight, 60 / innerHeight);
     const traces = [...frontTraces(), ...offers.map(offerTrace)];
     const drawBelow = (legendHeight) => {
       const margin = {l: 72, r: 18, t: Math.max(26, 14 + legendHeight), b: 50, autoexpand: false};

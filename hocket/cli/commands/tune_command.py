@@ -232,9 +232,7 @@ def _time_against_memory(frontier: Sequence[tuple[float, float]]) -> list[Sheet]
         Sheet(
             "Time against memory (no other plan that was tried takes less of both)",
             [
-                number_column(
-                    "Memory", [size / 1e9 for size, _ in frontier], "What a device needs.", unit="GB"
-                ),
+                number_column("Memory", [size / 1e9 for size, _ in frontier], "", unit="GB"),
                 time_column(
                     "Step time", seconds, time_unit(seconds), "If all take the mean of what was measured."
                 ),

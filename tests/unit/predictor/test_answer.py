@@ -376,8 +376,8 @@ def test_waiting_for_slow_steps_is_no_work_of_a_resource() -> None:
     busy = {"bottleneck": "worker processors", "bottleneck_utilization": 0.71, "mode": "sync", "servers": 0}
     (line,) = answers([row(16, 400, **busy, uneven_fraction=0.287)])
     assert line.endswith(
-        "worker processors, 71% of the time; up to 29% is waiting for each step's slowest worker, as the"
-        " profile's steps differ in length"
+        "worker processors, 71% of the time; up to 29% is waiting for each step's slowest worker, as"
+        " steps differ in length"
     )
     assert "waiting" not in answers([row(16, 400, **busy, uneven_fraction=0.04)])[0]
 
@@ -442,6 +442,16 @@ def test_workers_of_another_speed_are_against_the_profiled_one_and_not_off_by_ch
     assert "profiled speed" not in (
         base_note([row(1, 51, **reduced, efficiency=1.0), row(8, 300, **reduced)]) or ""
     )
+
+
+def test_sharded_workers_that_share_updates_out_are_as_fast_as_profiled() -> None:
+    sharded = {"servers": 0, "mode": "sync", "architecture": "fsdp"}
+    note = base_note([row(8, 442, **sharded, efficiency=1.105), row(512, 28518, **sharded, efficiency=1.114)])
+    assert note == (
+        "speed-up and efficiency are against one worker alone, without a network, which updates all"
+        " parameters itself where these share updates out (so they may be above 100%): 50 examples/s"
+    )
+    assert "share updates" not in (base_note([row(8, 390, **sharded, efficiency=0.975)]) or "")
 
 
 COMPUTING = {"servers": 0, "mode": "sync", "architecture": "allreduce", "bottleneck": "worker processors"}
