@@ -49,7 +49,7 @@ def test_jobs_run_to_their_end(tmp_path: Path, policy: str) -> None:
         assert record.finish_s - record.start_s >= job.iterations * (job.forward_s + job.backward_s)
         assert record.parts[0] == pytest.approx(job.iterations * (job.forward_s + job.backward_s), rel=0.2)
     assert records["wide"].parts[2] > 0
-    assert int((tmp_path / "jobs" / "1" / "iterations").read_text()) == 4
+    assert kept_iterations((tmp_path / "jobs" / "1" / "iterations").read_text(), 4) == 4
 
 
 def test_a_rank_that_fails_is_said_and_tried_again(tmp_path: Path) -> None:
