@@ -73,6 +73,11 @@ class Ranks:
             )
             self._groups[key] = started.pid
             self._to_reap.append(started)
+        except Exception:
+            # Or it would be taken for one that was killed without leaving a status.
+            for path in self._folder.glob(f"{key}.*"):
+                path.unlink()
+            raise
         finally:
             os.close(lock)
 

@@ -11,7 +11,7 @@ from hocket.cluster.live.context import ManagerContext, RunningAttempt
 from hocket.cluster.live.database import MOST_TRIED, Record, Tried
 from hocket.cluster.live.devices import shared_out
 from hocket.cluster.live.node_watch import NodeWatch
-from hocket.cluster.live.nodes import AbsentError, FullError, Node, NodeError, is_full, text_of
+from hocket.cluster.live.nodes import AbsentError, FullError, Node, NodeError, UnfitError, is_full, text_of
 from hocket.cluster.live.runnable_jobs import GateAccess, KeptWork, command_of, environments
 from hocket.errors import HocketError
 from hocket.launch.control import UNIX
@@ -89,7 +89,7 @@ class Attempts:
             self._context.note(why, job.id)
             run.ending = run.ending or ("failed", why)
             run.lost_with_node = full or isinstance(error, AbsentError)
-            run.failed_by_itself = not run.lost_with_node and not isinstance(error, OSError)
+            run.failed_by_itself = isinstance(error, UnfitError)
         run.started_s = asyncio.get_running_loop().time()
 
     async def watch(self) -> None:

@@ -53,6 +53,13 @@ class FullError(NodeError):
     """A node whose disk is full; there may be room later."""
 
 
+class UnfitError(NodeError):
+    """A command that no node could start as it stands, or whose folder is not there."""
+
+
+_UNFIT = (errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.E2BIG, errno.ENAMETOOLONG, errno.ELOOP)
+
+
 def is_full(error: OSError) -> bool:
     """Tell whether a disk, or what a user may have of it, is full."""
     return error.errno in (errno.ENOSPC, errno.EDQUOT)
@@ -175,10 +182,11 @@ class LocalNode:
         try:
             self._ranks.start(key, command, environment, folder)
         except OSError as error:
-            raise (FullError if is_full(error) else NodeError)(f"{self.name}: {error}") from None
+            kind = UnfitError if error.errno in _UNFIT else FullError if is_full(error) else NodeError
+            raise kind(f"{self.name}: {error}") from None
         except (ValueError, HocketError) as error:  # a null byte in a command is a ValueError
             self._check_there()
-            raise NodeError(f"{self.name}: {error}") from None
+            raise UnfitError(f"{self.name}: {error}") from None
 
     async def conditions(self) -> dict[str, int | None]:
         """Of every rank that was started here its status, None while it runs."""

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from hocket.cluster.live.devices import shared_out, slots_of
-from hocket.cluster.live.nodes import WITHHELD, AbsentError, Node, NodeError, text_of
+from hocket.cluster.live.nodes import WITHHELD, AbsentError, Node, NodeError, UnfitError, text_of
 from hocket.cluster.live.ray_machines import (
     ActorMachine,
     alive,
@@ -180,7 +180,7 @@ class RayNode:
         """Start a rank; nothing happens where it was started before."""
         why = await self._call_actor("start", key, list(command), dict(environment), folder)
         if why:
-            raise NodeError(f"{self.name}: {why}")
+            raise UnfitError(f"{self.name}: {why}")
 
     async def conditions(self) -> dict[str, int | None]:
         """Of every rank that was started here its status, None while it runs."""

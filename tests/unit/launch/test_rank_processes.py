@@ -85,6 +85,15 @@ def test_what_holds_on_is_killed_in_all_sessions(tmp_path: Path, monkeypatch: py
     assert again.conditions() == {}
 
 
+def test_a_rank_that_could_not_be_started_was_not(tmp_path: Path) -> None:
+    ranks = Ranks(tmp_path / "ranks", ())
+    with pytest.raises(FileNotFoundError):
+        ranks.start("a", ["true"], {}, str(tmp_path / "nowhere"))
+    assert ranks.conditions() == {}
+    ranks.start("a", ["true"], {}, str(tmp_path))
+    assert until_ended(ranks, "a") == {"a": 0}
+
+
 def test_a_folder_may_be_named_from_here_and_ranks_run_elsewhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import signal
+import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,7 +15,7 @@ from typing import Any
 import pytest
 
 from hocket.cluster.live.manager_messages import Cancel, Submit
-from hocket.cluster.live.nodes import AbsentError, LocalNode
+from hocket.cluster.live.nodes import AbsentError, LocalNode, NodeError
 from hocket.errors import HocketError
 from hocket.launch.gate import CHECKPOINT_VARIABLE, GIVEN_UP
 from tests.unit.cli.test_commands import GOLDEN
@@ -236,6 +238,39 @@ def test_a_node_whose_lab_goes_down_while_it_is_asked_does_not_answer(
         Path(lab.namespace).touch()
         with pytest.raises(AbsentError, match="node0 does not answer: its lab is not up"):
             asyncio.run(ask())
+
+
+@pytest.mark.parametrize("fails", ["free_port", "Popen"])
+def test_a_machine_that_fails_to_start_a_rank_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: str
+) -> None:
+    """A job has no part in it where no port is found, or no process can be had."""
+    monkeypatch.setattr("hocket.cluster.live.attempts._RETRY_S", 0.05)
+    (node,) = far(tmp_path, 1)
+    failures = [NodeError("node0: what looks for a port was killed"), BlockingIOError(errno.EAGAIN, "busy")]
+    failure = failures[fails == "Popen"]
+    place, works = (node, node.free_port) if fails == "free_port" else (subprocess, subprocess.Popen)
+
+    def once(*arguments: Any, **keywords: Any) -> Any:
+        setattr(place, fails, works)
+        raise failure
+
+    setattr(place, fails, once)
+    try:
+        with running(tmp_path, [noting("a", tmp_path)], nodes=[node], gpus=1, restarts=1) as cluster:
+            record = cluster.join()["a"]
+    finally:
+        setattr(place, fails, works)
+    assert (record.state, record.attempt, record.own_failures) == ("finished", 2, 0)
+    assert "cannot be started: node0: " in record.tried[0].why
+
+
+def test_a_folder_that_there_is_not_is_the_jobs_own_failure(tmp_path: Path) -> None:
+    job = live_job("a", command=("true",), folder=str(tmp_path / "nowhere"))
+    with running(tmp_path, [job], servers=1, gpus=1, restarts=3) as cluster:
+        record = cluster.join()["a"]
+    assert (record.state, record.attempt, record.own_failures) == ("failed", 1, 1)
+    assert "No such file or directory" in record.why
 
 
 def test_an_attempt_that_a_node_was_not_there_for_uses_up_no_restart(
