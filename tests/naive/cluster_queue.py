@@ -262,14 +262,44 @@ class Queue(State):
         for run in sorted((run for run in queue if run.start is None), key=self.queue_key):
             if not self.in_quota(run):
                 continue
-            placed = self.place_on(run, self.choose_number(run))
-            if not placed and held:
+            waits = self.scheduling.wait_for_faster and self.awaits(run) and self.fits(run)
+            placed = not waits and self.place_on(run, self.choose_number(run))
+            if not placed and not waits and held:
                 self.held_gpus = {g: by for g, by in held.items() if not self.is_open(run, g, by)}
                 placed = self.place_on(run, self.choose(run))
                 self.held_gpus = dict(held)
             if not placed and self.policy == "strict-fifo":
                 break
-        self.held_gpus, self.kept = {}, {}
+        self.held_gpus, self.kept, self.promised = {}, {}, {}
+
+    def fits(self, run: Run) -> bool:
+        free = [self.type[g] for g in self.free(run)]
+        return any(free.count(name) >= run.num for name in self.speeds(run))
+
+    def awaits(self, run: Run) -> bool:
+        """True if it would be over first on GPUs that are not open to it; those are promised to it."""
+        starvation_s = self.scheduling.starvation_s
+        if starvation_s is not None and self.now - exact(run.job.arrival_s) >= exact(starvation_s):
+            return False
+        free, options = self.free(run), []
+        for name, speed in self.speeds(run).items():
+            service = self.service(run, speed)
+            there = sorted(
+                (max(Fraction(0) if g in free else self.load(g), self.promised.get(g, Fraction(0))), g)
+                for g in range(self.cluster.num_gpus)
+                if self.type[g] == name and self.memory[g] >= run.job.memory_bytes
+                if g not in self.held_gpus and not self.is_down(g // self.per_server)
+            )
+            if sum(g in free for _, g in there) >= run.num:
+                options.append((service, False, there))
+            elif len(there) >= run.num:
+                options.append((there[run.num - 1][0] + service, True, there))
+        if not options:
+            return False
+        end, waits, there = min(options, key=lambda option: option[:2])
+        if waits:
+            self.promised |= {g: end for _, g in there[: run.num]}
+        return waits
 
     def hold(self, run: Run) -> bool:
         waits = {

@@ -79,6 +79,7 @@ class State:
         self.preemptive = self.policy in ("psrsf", "srpt")
         self.chunk = exact(scheduling.chunk_bytes)
         self.held_gpus: dict[int, Run] = {}  # while the queue is placed
+        self.promised: dict[int, Fraction] = {}  # how long those ahead in it are to have a GPU
         self.kept: dict[str, Run] = {}  # the only job of a user that may be, meanwhile
         self.num_arrived = 0
         self.runs = [Run(job, i, job.fewest_gpus) for i, job in enumerate(jobs.jobs)]

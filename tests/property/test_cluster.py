@@ -171,6 +171,7 @@ def drawn_scheduling(rng: random.Random, placement: str, policy: str, seed: int)
         chunk_bytes=rng.choice([3e7, 1e8, 2.5e8]),
         starvation_s=rng.choice([None, None, 0.0, 0.5, 2.0, 5.0]),
         jobs_per_gpu=rng.choice([None, None, 1, 2]),
+        wait_for_faster=random.Random(f"faster of {seed}").random() < 0.5,
     )
 
 

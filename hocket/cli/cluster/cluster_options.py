@@ -54,6 +54,15 @@ class QueueOptions:
         ),
     ] = None
 
+    wait_for_faster: Annotated[
+        bool,
+        option(
+            "--wait-for-faster",
+            panel=SCHEDULING,
+            rare=True,
+            help="A job waits for a faster type of GPU where it is over sooner.",
+        ),
+    ] = False
     quota: Annotated[
         str | None,
         option(
@@ -101,6 +110,7 @@ class QueueOptions:
             chunk_bytes=chunk_bytes,
             starvation_s=None if starvation is None else long_duration(starvation, "--starvation"),
             jobs_per_gpu=1 if self.exclusive else self.jobs_per_gpu,
+            wait_for_faster=self.wait_for_faster,
             quotas=numbers_of_names(self.quota, "--quota"),
             shares=numbers_of_names(self.shares, "--shares"),
             half_life_s=None if self.half_life is None else long_duration(self.half_life, "--half-life"),

@@ -26,6 +26,7 @@ _OPTIONS = (
     "starvation",
     "exclusive",
     "jobs_per_gpu",
+    "wait_for_faster",
     "quota",
     "shares",
     "half_life",
@@ -39,7 +40,7 @@ def cluster_settings(context: typer.Context, cluster: Cluster) -> list[AnswerSet
     if "gpus_per_server" in given:
         values["servers"], values["gpus_per_server"] = cluster.num_servers, cluster.gpus_per_server
     settings = [
-        option_setting(context, name, value, name if value is True else None)
+        option_setting(context, name, value, name.replace("_", " ") if value is True else None)
         for name, value in values.items()
         if value not in (None, False)
     ]

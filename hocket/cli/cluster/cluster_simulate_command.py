@@ -62,6 +62,7 @@ def simulate(
     trace: TimelineOptions,
 ) -> None:
     """Simulate a job set under one placement and one policy."""
+    from hocket.cluster.engine.awaited_types import check_types_differ
     from hocket.cluster.engine.paces import assumptions
     from hocket.cluster.engine.users import check_users
     from hocket.cluster.jobs_file import read_jobs
@@ -81,6 +82,7 @@ def simulate(
     window = TimelineWindow(from_s=parse_duration(trace.timeline_from or "0s"))
     chosen = scheduling.scheduling(seed, machines.chunk_bytes())
     check_users(chosen, job_set.jobs)
+    check_types_differ(chosen, cluster)
     with progress("simulating"):
         result = run(
             job_set,

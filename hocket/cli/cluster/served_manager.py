@@ -102,10 +102,12 @@ def make_manager(
     folder: Path, cluster: Cluster, nodes: Sequence[Node], scheduling: Scheduling, managing: ManagerOptions
 ) -> Manager:
     """The manager of a cluster, loaded and ready; its clock runs."""
+    from hocket.cluster.engine.awaited_types import check_types_differ
     from hocket.cluster.live.driver import warm
     from hocket.cluster.live.kept_credentials import kept_credentials
     from hocket.cluster.live.manager import Manager
 
+    check_types_differ(scheduling, cluster)
     lost_after_s, retention = managing.lost_after_s(), managing.retention()
     # Before there is a manager: from then on its clock runs.
     with progress("loading the engine"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hocket.cluster.engine.records import CLOSED, NONE
 from hocket.kernel import lean_kernel
 
 
@@ -16,6 +17,20 @@ def take_memory(gpus, sites, g, memory):
             class_fits[kind, c] -= 1
         elif old < class_memory[c] <= new:
             class_fits[kind, c] += 1
+
+
+@lean_kernel
+def memory_once_over(state, rules, g):
+    """Bytes that jobs may have of GPU g once those there are over."""
+    jobs, workers = state.jobs, state.workers
+    found = state.gpus[g].free
+    if state.gpus[g].jobs == rules.jobs_per_gpu:
+        found += CLOSED
+    w = state.gpus[g].resident
+    while w != NONE:
+        found += state.sites.class_memory[jobs[workers[w].job].memory_class]
+        w = workers[w].next
+    return found
 
 
 @lean_kernel

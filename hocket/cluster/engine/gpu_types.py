@@ -1,7 +1,8 @@
 """Types of GPUs: those that a job may have now, and the pace at which it computes on one.
 
 A job is on GPUs of one type. It gets those of the type on which it computes fastest, of the types where it
-fits now; of equally fast ones the type of the GPU that the placement would take first.
+fits now; of equally fast ones the type of the GPU that the placement would take first. Where jobs wait for a
+faster type, :mod:`hocket.cluster.engine.awaited_types` says for how long.
 """
 
 from __future__ import annotations

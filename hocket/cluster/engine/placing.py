@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hocket.cluster.engine.awaited_types import awaits_type
 from hocket.cluster.engine.engine import begin_iteration
 from hocket.cluster.engine.gpu_memory import take_memory
 from hocket.cluster.engine.gpu_numbers import choose_number
@@ -217,6 +218,8 @@ def _place_in_order(state, rules, num_held, now):
         order_queue(state, rules, now)
     for c in range(len(sites.kept_gpus)):
         sites.kept_gpus[c] = NEVER
+    for g in range(len(sites.promised)):
+        sites.promised[g] = 0
     i = 0
     while looking and i < num_queued:
         j = state.candidates[i]
@@ -224,8 +227,11 @@ def _place_in_order(state, rules, num_held, now):
         if jobs[j].stage != QUEUED:
             continue
         allowed = in_quota(jobs, users, j)
-        placed = allowed and _fits(state, j) and _place(state, rules, j, now, True)
-        if allowed and not placed and num_held > 0 and open_held(state, j, num_held, now):
+        fitting = fitting_types(jobs, sites, j) if allowed else 0
+        waits = allowed and rules.wait_for_faster and awaits_type(state, rules, j, fitting, now)
+        waits = waits and fitting != 0
+        placed = fitting != 0 and not waits and _place(state, rules, j, now, True)
+        if allowed and not placed and not waits and num_held > 0 and open_held(state, j, num_held, now):
             placed = _place(state, rules, j, now, False)
             close_opened(state, num_held)
         if placed:

@@ -216,6 +216,7 @@ class Rules(NamedTuple):
     passes_over: bool  # whether jobs are placed before one ahead of them that does not fit
     starvation: int  # ticks after its arrival from which a job that queues holds GPUs, or NEVER
     jobs_per_gpu: int
+    wait_for_faster: bool  # whether jobs wait for a type of GPU on which they are over sooner
     placement: int
     kappa: int
     seed: int
@@ -229,7 +230,7 @@ class Rules(NamedTuple):
 
 
 class Sites(NamedTuple):
-    """Places for jobs; the last eight fields are room to work in."""
+    """Places for jobs; the last nine fields are room to work in."""
 
     class_memory: Ints  # (classes,) bytes, ascending: the different needs of jobs
     class_fits: Ints  # (types, classes) GPUs of a type with that much free
@@ -247,3 +248,4 @@ class Sites(NamedTuple):
     holder: Ints  # (G,) the job that holds each of these
     opened: Ints  # (G,) which of these are open for one job
     kept_gpus: Ints  # (classes,)
+    promised: Ints  # (G,) ticks from now on that those ahead in the queue are to have a GPU

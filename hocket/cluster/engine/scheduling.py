@@ -30,6 +30,7 @@ class Scheduling:
     chunk_bytes : bytes after which a transfer may be stopped, by policies that stop them.
     starvation_s : seconds after its arrival from which a job that queues holds GPUs; None: none ever does.
     jobs_per_gpu : the most jobs that share a GPU; None: as many as its memory holds.
+    wait_for_faster : whether a job waits for a type of GPU on which it is over sooner than where it fits.
     quotas : the most GPUs that jobs of a user hold together; of users who are not in it as many as there are.
     shares : the weights of users, for policies by which they share fairly; 1 of those who are not in it.
     half_life_s : seconds after which what a user has had counts half, for these policies; None: all counts.
@@ -41,6 +42,7 @@ class Scheduling:
     chunk_bytes: float = CHUNK_BYTES
     starvation_s: float | None = None
     jobs_per_gpu: int | None = None
+    wait_for_faster: bool = False
     quotas: Mapping[str, int] = field(default_factory=dict)
     shares: Mapping[str, int] = field(default_factory=dict)
     half_life_s: float | None = None

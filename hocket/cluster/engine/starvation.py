@@ -25,10 +25,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from hocket.cluster.engine.gpu_memory import take_memory
+from hocket.cluster.engine.gpu_memory import memory_once_over, take_memory
 from hocket.cluster.engine.gpu_types import service_on
 from hocket.cluster.engine.placement.gpu_load import add_up_loads, ascending, load_of
-from hocket.cluster.engine.records import CLOSED, NEVER, NONE
+from hocket.cluster.engine.records import CLOSED, NEVER
 from hocket.kernel import kernel, lean_kernel
 
 
@@ -47,20 +47,6 @@ def starving_jobs(state, rules, now):
             ranks[i] = jobs[found[i]].rank
         found[:n] = found[:n][ascending(ranks)]
     return n
-
-
-@lean_kernel
-def _memory_of(state, rules, g):
-    """Bytes that jobs may have of GPU g once those there are over."""
-    jobs, workers, sites = state.jobs, state.workers, state.sites
-    found = state.gpus[g].free
-    if state.gpus[g].jobs == rules.jobs_per_gpu:
-        found += CLOSED
-    w = state.gpus[g].resident
-    while w != NONE:
-        found += sites.class_memory[jobs[workers[w].job].memory_class]
-        w = workers[w].next
-    return found
 
 
 @kernel
@@ -85,7 +71,7 @@ def hold(state, rules, j, num_held, now):
             if gpus[g].type == kind:
                 if gpus[g].free >= memory:
                     wait[g] = 0
-                elif _memory_of(state, rules, g) >= memory:
+                elif memory_once_over(state, rules, g) >= memory:
                     wait[g] = sites.gpu_load[g]
         first = ascending(wait)[:num]
         longest = wait[first[-1]]

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from hocket.cluster.engine.gpu_types import service_on
 from hocket.cluster.engine.records import COMPUTING, EXCLUDED, NEVER, READY, SUBMITTED, TRANSFERRING, Ints
 from hocket.cluster.engine.users import quota_name
 from hocket.cluster.jobs import Job
@@ -86,7 +87,7 @@ class Reasons:
         line = self._lack(record.job, need, types)
         free = [int((self._open_to(1 << kind) & (self._free >= need)).sum()) for kind in _bits(types)]
         if max(free) >= record.job.fewest_gpus:
-            line += self._kept_free()
+            line += self._kept_free(self._waits_for_faster(progress.row, types, free))
         elif sum(free) >= record.job.fewest_gpus:
             line += "; no type has enough of them"
         return line + self._behind(progress.row)
@@ -96,9 +97,18 @@ class Reasons:
         found: Bools = types >> self._context.driver.state.gpus["type"] & 1 == 1
         return found
 
-    def _kept_free(self) -> str:
+    def _waits_for_faster(self, j: int, types: int, free: Sequence[int]) -> bool:
+        """True if a job may wait for a faster type of GPU than those of which enough are free."""
+        s = self._context.driver.state
+        service = [service_on(s.jobs, s.sites, j, kind) for kind in _bits(types)]
+        open_ = min(each for each, num in zip(service, free, strict=True) if num >= s.jobs[j]["gpus"])
+        return self._context.driver.rules.wait_for_faster and min(service) < open_
+
+    def _kept_free(self, waits_for_faster: bool) -> str:
         """The reason for which a job that would fit is not placed."""
         rules = self._context.driver.rules
+        if waits_for_faster:
+            return ", and it is over sooner if it waits for faster ones"
         if self._context.driver.placement_waits:
             return ", not in one block of servers"
         if rules.starvation == NEVER:

@@ -79,6 +79,7 @@ class SimulatedCluster(msgspec.Struct, frozen=True, kw_only=True):
     """The cluster as simulated, beside its servers and their GPUs; ``chunk_bytes``: of psrsf and srpt.
 
     ``starvation_s``: after which a job that queues holds GPUs; ``jobs_per_gpu``: the most that share one.
+    ``wait_for_faster``: whether jobs wait for types of GPUs on which they are over sooner.
     ``quotas``: of users the most GPUs that they hold; ``shares``: their weights; ``half_life_s``: after which
     what they have had counts half.
     ``gpu_types``: so many GPUs of each type, in order; empty: one type that has no name.
@@ -94,6 +95,7 @@ class SimulatedCluster(msgspec.Struct, frozen=True, kw_only=True):
     contention_per_byte_s: float
     starvation_s: float | None = None
     jobs_per_gpu: int | None = None
+    wait_for_faster: bool = False
     quotas: tuple[tuple[str, int], ...] | None = None
     shares: tuple[tuple[str, int], ...] | None = None
     half_life_s: float | None = None
@@ -184,6 +186,7 @@ def setting_of(cluster: Cluster, scheduling: Scheduling) -> SimulatedCluster:
         contention_per_byte_s=cluster.eta_s,
         starvation_s=scheduling.starvation_s,
         jobs_per_gpu=scheduling.jobs_per_gpu,
+        wait_for_faster=scheduling.wait_for_faster,
         quotas=tuple(scheduling.quotas.items()) or None,
         shares=tuple(scheduling.shares.items()) or None,
         half_life_s=scheduling.half_life_s,

@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 
 from hocket.cluster.cluster import Cluster
+from hocket.cluster.engine.awaited_types import check_types_differ
 from hocket.cluster.engine.scheduling import Scheduling
 from hocket.cluster.engine.users import check_users
 from hocket.cluster.jobs import JobSet
@@ -52,6 +53,7 @@ def sweep(
     for each in schedulings:
         each.check()  # an unknown name is refused before any process starts
         check_users(each, (job for jobs, _ in job_sets for job in jobs.jobs))
+        check_types_differ(each, cluster)
     settings = [(each.placement, each.policy) for each in schedulings]
     if not job_sets or not settings:
         raise HocketError("a sweep needs at least one job set, one placement and one policy")

@@ -168,6 +168,11 @@ def test_types_of_gpus_are_servers_in_the_setting_and_what_is_assumed_is_said(jo
     assert "3 of 3 jobs without speeds" in told.err
     assert "speeds" not in json.loads(simulate(jobs, "--json").out)["assumed"]
     assert "leave --servers out" in refused(simulate(jobs, "--gpu-types", "a100:3", "--servers", "2"))
+    told = simulate(jobs, *types, "--wait-for-faster").out
+    assert "wait for faster (given)" in " ".join(told.split())
+    waits = json.loads(simulate(jobs, *types, "--wait-for-faster", "--json").out)
+    assert (waits["setting"]["wait_for_faster"], row["setting"]["wait_for_faster"]) == (True, False)
+    assert "the cluster has one type" in refused(simulate(jobs, "--wait-for-faster"))
     assert "'a100' is no type with its servers" in refused(simulate(jobs, "--gpu-types", "a100"))
     assert "type of GPUs 'a 1': a type is named" in refused(simulate(jobs, "--gpu-types", "a 1:2"))
 

@@ -8,7 +8,8 @@ import msgspec
 import pytest
 
 from hocket.cluster.cluster import Cluster
-from hocket.cluster.engine.paces import assumed_speeds
+from hocket.cluster.engine.awaited_types import check_types_differ
+from hocket.cluster.engine.paces import assumptions
 from hocket.cluster.engine.scheduling import Scheduling
 from hocket.cluster.gpu_type import GpuType
 from hocket.cluster.jobs import Batch, Job, JobSet
@@ -116,6 +117,47 @@ def test_a_job_that_has_queued_for_long_holds_the_type_on_which_it_is_over_first
     assert found.start_s[-2:].tolist() == [20.0, 60.0]
 
 
+BUSY = [job(f"busy{k}", iterations=20, speeds={"a100": 2.0}) for k in range(2)]  # both A100s, for 10 s
+
+
+@pytest.mark.parametrize(("iterations", "start_s", "finish_s"), [(18, 1.0, 19.0), (19, 10.0, 19.5)])
+def test_a_job_waits_for_a_faster_type_where_it_is_over_sooner(
+    iterations: int, start_s: float, finish_s: float
+) -> None:
+    """At 1 s: on a V100 it takes as many seconds as iterations, on an A100 9 s and half as many."""
+    late = job("late", iterations=iterations, arrival_s=1.0, speeds=FASTER)
+    found = run(*BUSY, late, wait_for_faster=True)
+    assert (found.start_s[-1], found.finish_s[-1]) == (start_s, finish_s)
+    assert run(*BUSY, late).start_s[-1] == 1.0
+    wide = job("late", 2, iterations=iterations, arrival_s=1.0, speeds=FASTER)
+    assert run(*BUSY, wide, wait_for_faster=True).finish_s[-1] == finish_s
+
+
+def test_jobs_wait_one_behind_the_other_as_long_as_that_pays() -> None:
+    """On an A100 each takes 20 s, on a V100 40 or 60 s: the third is over at 50 s behind the first two."""
+    two = [job(f"j{k}", iterations=40, arrival_s=0.0, speeds=FASTER) for k in range(2)]
+    third, slower = (
+        job("k", iterations=40, speeds=FASTER),
+        job("k", iterations=40, speeds={"a100": 2.0, "v100": 0.6}),
+    )
+    assert run(*BUSY, *two, third, wait_for_faster=True).start_s.tolist() == [0.0, 0.0, 10.0, 10.0, 0.0]
+    assert run(*BUSY, *two, slower, wait_for_faster=True).start_s.tolist() == [0.0, 0.0, 10.0, 10.0, 30.0]
+
+
+def test_a_job_that_has_queued_for_long_waits_for_no_type() -> None:
+    late, event = job("late", iterations=30, speeds=FASTER), job("event", iterations=1, arrival_s=6.0)
+    assert run(*BUSY, late, event, wait_for_faster=True).start_s[2] == 10.0
+    assert run(*BUSY, late, event, wait_for_faster=True, starvation_s=5.0).start_s[2] == 6.0
+
+
+def test_to_wait_for_a_faster_type_of_one_is_refused() -> None:
+    one = dataclasses.replace(CLUSTER, gpu_types=())
+    scheduling = Scheduling(placement="ff", policy="srsf-1", wait_for_faster=True)
+    check_types_differ(scheduling, CLUSTER)
+    with pytest.raises(HocketError, match="and the cluster has one type; name several"):
+        check_types_differ(scheduling, one)
+
+
 def test_one_type_computes_at_its_speed_and_without_a_name_at_speed_1() -> None:
     one = dataclasses.replace(CLUSTER, gpu_types=(GpuType(name="a100", num_gpus=4),))
     nameless = dataclasses.replace(CLUSTER, gpu_types=())
@@ -123,11 +165,11 @@ def test_one_type_computes_at_its_speed_and_without_a_name_at_speed_1() -> None:
     assert run(fast, plain, cluster=one).finish_s.tolist() == [5.0, 10.0]
     assert run(fast, plain, cluster=nameless).finish_s.tolist() == [10.0, 10.0]
     both = JobSet(jobs=(fast, plain))
-    assert assumed_speeds(both, one) == ""
-    assert assumed_speeds(both, nameless) == (
+    assert assumptions(both, one) == {}
+    assert assumptions(both, nameless)["speeds"] == (
         "1 of 2 jobs with speeds on types of GPUs, and the cluster's have no type: computing is at speed 1"
     )
-    assert assumed_speeds(both, CLUSTER) == (
+    assert assumptions(both, CLUSTER)["speeds"] == (
         "1 of 2 jobs without speeds on types of GPUs: computing takes the same on each"
     )
 

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from hocket.cluster.engine.gpu_memory import memory_once_over
 from hocket.cluster.engine.gpu_types import take_pace
 from hocket.cluster.engine.placement.gpu_load import ascending
 from hocket.cluster.engine.placement.lwf import by_server
@@ -98,14 +99,7 @@ def lost_service(state, gpus_per_server, j, option):
 @lean_kernel
 def _has_room_once_over(state, rules, g, memory):
     """True if GPU g has so much memory for jobs that come when those there are over."""
-    jobs, workers, class_memory = state.jobs, state.workers, state.sites.class_memory
-    room = state.gpus[g].free
-    if state.gpus[g].jobs == rules.jobs_per_gpu:
-        room += CLOSED
-    w = state.gpus[g].resident
-    while w != NONE:
-        room += class_memory[jobs[workers[w].job].memory_class]
-        w = workers[w].next
+    room = memory_once_over(state, rules, g)
     # Held for another job it is closed once, withheld from all twice.
     if -CLOSED <= room < memory - CLOSED // 2:
         room += CLOSED

@@ -21,7 +21,7 @@ from hocket.cluster.live.devices import (
     types_of_slots,
     visible_devices,
 )
-from hocket.cluster.live.manager_messages import AskWhy, Drain, Submit
+from hocket.cluster.live.manager_messages import AskWhy, Cancel, Drain, Submit
 from hocket.cluster.live.nodes import LocalNode, local_nodes
 from hocket.cluster.live.nvml import gpu_memory
 from hocket.errors import HocketError
@@ -318,6 +318,29 @@ def test_jobs_get_types_that_they_accept_and_say_which_they_wait_for(tmp_path: P
             cluster.ask(Submit((live_job("x", speeds={"k80": 1.0}, **program),)))
         with pytest.raises(HocketError, match="'x' needs 3 GPUs of a100 and the cluster has 2"):
             cluster.ask(Submit((live_job("x", gpus=3, speeds={"a100": 1.0}, **program),)))
+
+
+def test_a_job_that_waits_for_a_faster_type_says_so(tmp_path: Path) -> None:
+    program = {"command": ("sleep", "60"), "memory_bytes": 10.0}
+    first = live_job("first", gpus=2, speeds={"a100": 1.0}, **program)
+    nodes = named(tmp_path, 2, "0:a100,1:a100,2:v100,3:v100")
+    with running(tmp_path, [first], nodes=nodes, until_idle=False, wait_for_faster=True) as cluster:
+        cluster.until(lambda s: s.jobs[0].state == "running")
+        patient = live_job("patient", gpus=2, speeds={"a100": 1.0, "v100": 0.01}, **program)
+        other = live_job("other", gpus=2, speeds={"a100": 1.0, "v100": 0.8}, **program)
+        cluster.ask(Submit((patient,)))
+        cluster.ask(Submit((other,)))
+        cluster.until(lambda s: [job.state for job in s.jobs] == ["running", "queued", "running"])
+        cluster.ask(Cancel("other"))
+        cluster.until(lambda s: s.jobs[2].state == "cancelled")
+        (line,) = cluster.ask(AskWhy("patient")).notes
+        assert line == (
+            "patient: waits for 2 GPUs of a100 or v100; 2 are free on node1; first has the others, and it is"
+            " over sooner if it waits for faster ones"
+        )
+        cluster.ask(Cancel("first"))
+        status = cluster.until(lambda s: s.jobs[1].state == "running")
+        assert status.jobs[1].gpu_type == "a100"
 
 
 def test_a_job_that_names_types_is_refused_where_none_is_known(tmp_path: Path) -> None:
