@@ -125,6 +125,7 @@ def test_a_refused_line_names_the_help_that_explains_it(arguments: list[str], me
 
 
 def test_quiet_prints_the_result_alone() -> None:
+    hocket("plan", BRANCHES, "--policy", "ddp")  # loads the planner, which shows progress after a second
     told = hocket("plan", BRANCHES, "--policy", "ddp")
     quiet = hocket("plan", BRANCHES, "--policy", "ddp", "-q")
     assert told.err
