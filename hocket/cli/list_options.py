@@ -122,7 +122,7 @@ def numbers_of_names(text: str | None, what: str) -> dict[str, int]:
     return found
 
 
-def long_duration(text: str, what: str) -> float:
+def long_duration(text: str, what: str, *, may_be_zero: bool = False) -> float:
     """Seconds of ``24h``, ``90min``, ``3d`` or ``3600s``.
 
     Raises
@@ -137,7 +137,7 @@ def long_duration(text: str, what: str) -> float:
             f"{what} '{text}' is not a time with one of the units {units}; write e.g. 24h or 3d"
         )
     found = float(match["number"]) * _LONG_UNITS[match["unit"]]
-    if not found > 0:
+    if not (found > 0 or may_be_zero):
         raise HocketError(f"{what} {text} is not above 0; write e.g. 24h or 3d")
     return found
 

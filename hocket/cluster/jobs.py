@@ -49,6 +49,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     ``user``: whose it is; jobs without one are all of one user. ``priority``: the higher is placed first.
     ``gpus_min``: it may have fewer GPUs than ``gpus``, down to so many, and then has more iterations of as
     long computing: each GPU's batch stays, and so does the number of examples. None: ``gpus``.
+    ``checkpoint_s``: for how long its GPUs save its state when it is preempted, and as long again restore it
+    when it goes on. None: it does not say.
     """
 
     id: str
@@ -66,6 +68,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     user: str = ""
     priority: int = 0
     gpus_min: int | None = None
+    checkpoint_s: float | None = None
 
     @property
     def fewest_gpus(self) -> int:
@@ -122,6 +125,8 @@ def _check(job: Job, place: int, source: str) -> None:
         seconds = getattr(job, key)
         if not 0 <= seconds <= _LONGEST_S:
             refuse(key, f"{seconds} is not a number of seconds between 0 and 1e9")
+    if job.checkpoint_s is not None and not 0 <= job.checkpoint_s <= _LONGEST_S:
+        refuse("checkpoint_s", f"{job.checkpoint_s} is not a number of seconds between 0 and 1e9")
     for key in ("size_bytes", "memory_bytes"):
         size = getattr(job, key)
         if not 0 <= size <= _LARGEST_BYTES:

@@ -43,6 +43,7 @@ class _JobRow(msgspec.Struct, frozen=True, kw_only=True):
     user: str = ""
     priority: int = 0
     gpus_min: int | None = None
+    checkpoint_s: float | None = None
     step: str | dict[str, Any] | UnsetType = UNSET
     plan: str | dict[str, Any] | UnsetType = UNSET
 
@@ -136,6 +137,7 @@ def _job(row: _JobRow, steps: _Steps, source: str, field: str) -> Job:
         user=row.user,
         priority=row.priority,
         gpus_min=row.gpus_min,
+        checkpoint_s=row.checkpoint_s,
         **from_step,
     )
 

@@ -30,7 +30,8 @@ from hocket.process_stats import all_pids, first_environment
 LOST = -signal.SIGKILL
 """The status of a rank that left none: it was killed together with what watched it."""
 
-_GRACE_S = 5.0
+GRACE_S = 5.0
+"""Seconds from when a rank is asked to end until it is killed."""
 _MARK = "HOCKET_RANK_PLACE"
 _KEY = re.compile(r"[0-9a-z-]+", re.ASCII)
 
@@ -104,17 +105,17 @@ class Ranks:
                 continue
             found[key] = None
             if key not in self._stopping:
-                self._stopping[key] = now_s + _GRACE_S
+                self._stopping[key] = now_s + GRACE_S
                 signal_each(left[key], signal.SIGTERM)
         for key in late & self._stopping.keys():
             self._signal(key, signal.SIGKILL)
             signal_each(left.get(key, []), signal.SIGKILL)
         return found
 
-    def stop(self, key: str) -> None:
-        """Ask a rank to end, and make it some seconds later; :meth:`conditions` says when it has."""
+    def stop(self, key: str, grace_s: float = GRACE_S) -> None:
+        """Ask a rank to end, and make it so much later; :meth:`conditions` says when it has."""
         if key not in self._stopping:
-            self._stopping[key] = time.monotonic() + _GRACE_S
+            self._stopping[key] = time.monotonic() + grace_s
             self._signal(key, signal.SIGTERM)
 
     def kill(self, key: str) -> None:

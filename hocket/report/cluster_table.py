@@ -76,6 +76,20 @@ def cluster_columns(rows: Sequence[ClusterRow]) -> list[Column]:
             "GPU hours that came to nothing by that: computed since a job's last checkpoint.",
             unit="GPU h",
         ),
+        number_column(
+            "Preempted",
+            [None if row.preemption is None else float(row.preemption.preemptions) for row in rows],
+            "Times that a job left its GPUs to one ahead of it.",
+            short="Preempt.",
+            decimals=0,
+        ),
+        number_column(
+            "Checkpoints",
+            [None if row.preemption is None else row.preemption.checkpoint_gpu_hours for row in rows],
+            "GPU hours that jobs were saved, restored and launched again for that.",
+            short="Saving",
+            unit="GPU h",
+        ),
     ]
     sources, chunks = [row.source for row in rows], [chunk_text(row) for row in rows]
     if len(set(sources)) > 1:

@@ -50,7 +50,7 @@ class QuietNode:
     async def conditions(self) -> dict[str, int | None]:
         return dict(self._started)
 
-    async def stop(self, key: str) -> None:
+    async def stop(self, key: str, grace_s: float) -> None:
         self._started[key] = 143
 
     async def output(self, key: str) -> str:

@@ -126,16 +126,7 @@ class Simulation(Transfers):
                 of_one = exact(run.job.forward_s) + exact(run.job.backward_s)
                 iterations = max(1, int(exact(every) / of_one))
                 kept = run.kept + done - done % iterations
-            assert run.start is not None
-            run.stays.append((run.start, self.now, run.num))
-            run.computed += (kept - run.kept) * self.computing(run)
-            run.work_kept = max(run.work_kept, kept * run.num)
-            self.take_number(run, run.job.fewest_gpus)
-            self.compute_at(run, self.best_speed(run))
-            run.gpus, run.servers, run.phase, run.ends, run.chunks = [], [], {}, {}, []
-            run.piece, run.between, run.overlaps = {}, set(), False
-            run.ready = run.running = run.whole = False
-            run.start = run.launched = run.reserved = run.fresh_since = None
+            self.leave(run, kept)
             run.interruptions += 1
         return True
 

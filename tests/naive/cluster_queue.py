@@ -245,9 +245,13 @@ class Queue(State):
             return (-run.job.priority, self.users_before(run.job.user), self.key(run))
         return (-run.job.priority, self.key(run))
 
-    def place(self) -> None:
+    def queue(self) -> list[Run]:
+        return [r for r in self.runs if exact(r.job.arrival_s) <= self.now and r.start is None]
+
+    def place_who_fits(self) -> None:
         """Place who fits; first those that have queued for long, which hold GPUs where they do not."""
-        queue = [r for r in self.runs if exact(r.job.arrival_s) <= self.now and r.start is None]
+        self.held_gpus, self.kept, self.promised = {}, {}, {}
+        queue = self.queue()
         if self.scheduling.starvation_s is not None:
             since = self.now - exact(self.scheduling.starvation_s)
             starving = [run for run in queue if exact(run.job.arrival_s) <= since]
@@ -270,7 +274,6 @@ class Queue(State):
                 self.held_gpus = dict(held)
             if not placed and self.policy == "strict-fifo":
                 break
-        self.held_gpus, self.kept, self.promised = {}, {}, {}
 
     def fits(self, run: Run) -> bool:
         free = [self.type[g] for g in self.free(run)]
@@ -327,7 +330,7 @@ class Queue(State):
         speeds = self.speeds(run)
         if self.type[g] not in speeds:
             return False
-        end = self.now + exact(run.job.startup_s) + self.service(run, speeds[self.type[g]]) + self.load(g)
+        end = self.now + run.launch + self.service(run, speeds[self.type[g]]) + self.load(g)
         assert by.reserved is not None
         return self.has_room(g, run) and (by is run or end <= by.reserved)
 
@@ -352,7 +355,8 @@ class Queue(State):
         run.overlaps = bool(run.servers and run.job.batches)
         run.piece = dict.fromkeys(run.gpus, 0)
         run.phase = dict.fromkeys(run.gpus, "waits" if run.overlaps else "forward")
-        if run.job.startup_s:
+        run.launches_for = run.launch + max(Fraction(0), run.saved_at - self.now)
+        if run.launches_for:
             run.phase = dict.fromkeys(run.gpus, "launches")
-            run.launched = self.now + exact(run.job.startup_s)
+            run.launched = self.now + run.launches_for
         return True

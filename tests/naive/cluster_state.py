@@ -48,6 +48,10 @@ class Run:
     queueing: Fraction = Fraction(0)
     interruptions: int = 0
     stays: list[tuple[Fraction, Fraction, int]] = field(default_factory=list)  # until it was interrupted
+    preemptions: int = 0
+    saved_at: Fraction = Fraction(0)  # when it has its last checkpoint
+    launch: Fraction = Fraction(0)  # from its next start to its first iteration then
+    launches_for: Fraction = Fraction(0)  # that of its last start
     kept: int = 0  # iterations that were complete when it was placed
     computed: Fraction = Fraction(0)  # what these took
     transferring: Fraction = Fraction(0)
@@ -80,9 +84,12 @@ class State:
         self.chunk = exact(scheduling.chunk_bytes)
         self.held_gpus: dict[int, Run] = {}  # while the queue is placed
         self.promised: dict[int, Fraction] = {}  # how long those ahead in it are to have a GPU
+        self.leaving: list[Run] = []  # jobs that count as over, meanwhile
         self.kept: dict[str, Run] = {}  # the only job of a user that may be, meanwhile
         self.num_arrived = 0
-        self.runs = [Run(job, i, job.fewest_gpus) for i, job in enumerate(jobs.jobs)]
+        self.runs = [
+            Run(job, i, job.fewest_gpus, launch=exact(job.startup_s)) for i, job in enumerate(jobs.jobs)
+        ]
         for run in self.runs:
             self.take_number(run, run.num)
         self.now = Fraction(0)
@@ -175,7 +182,8 @@ class State:
     def has_room(self, g: int, run: Run) -> bool:
         if self.is_down(g // self.per_server):
             return False
-        there = [other.job.memory_bytes for other in self.placed() if g in other.gpus]
+        staying = [other for other in self.placed() if other not in self.leaving]
+        there = [other.job.memory_bytes for other in staying if g in other.gpus]
         most = self.scheduling.jobs_per_gpu
         if most is not None and len(there) >= most:
             return False

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from tests.naive.cluster_queue import Queue
+from tests.naive.cluster_preemption import Preemption
 from tests.naive.cluster_state import Run
 
 
-class Transfers(Queue):
+class Transfers(Preemption):
     """Transfers of jobs on several servers."""
 
     def per_byte(self) -> dict[Run, Fraction]:

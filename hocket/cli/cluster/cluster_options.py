@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -24,6 +25,7 @@ JobsFile = Annotated[
     Path, typer.Argument(metavar="JOBS", help="A hocket.jobs/1 file (.json, .json.gz or .json.zst).")
 ]
 PLACEMENT = {"panel": SCHEDULING, "callback": lowercase, "autocompletion": complete_placement}
+ASSUMED_CHECKPOINT = "30s"
 POLICY = {"panel": SCHEDULING, "callback": lowercase, "autocompletion": complete_cluster_policy}
 
 
@@ -134,6 +136,33 @@ class SchedulingOptions(QueueOptions):
     def scheduling(self, seed: int, chunk_bytes: float) -> Scheduling:
         """The scheduling that the options ask for."""
         return self.of(self.placement, self.policy, seed, chunk_bytes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckpointOptions:
+    """Options for what a preemption costs jobs that do not say, where they are simulated."""
+
+    checkpoint_cost: Annotated[
+        str | None,
+        option(
+            panel=SCHEDULING,
+            metavar="TIME",
+            help="With srsf-requeue, to save a job that does not say; as long to restore it.",
+            show_default=ASSUMED_CHECKPOINT,
+        ),
+    ] = None
+
+    def costing(self, scheduling: Scheduling) -> Scheduling:
+        """``scheduling`` with that cost, where its policy preempts jobs."""
+        from hocket.cluster.engine.policies.named_policies import policy_of
+
+        if self.checkpoint_cost is None and not policy_of(scheduling.policy).requeues:
+            return scheduling
+        cost = self.checkpoint_cost or ASSUMED_CHECKPOINT
+        seconds = long_duration(cost, "--checkpoint-cost", may_be_zero=True)
+        found = dataclasses.replace(scheduling, checkpoint_s=seconds)
+        found.check()
+        return found
 
 
 @dataclass(frozen=True, kw_only=True)

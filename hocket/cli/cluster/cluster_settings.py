@@ -30,6 +30,7 @@ _OPTIONS = (
     "quota",
     "shares",
     "half_life",
+    "checkpoint_cost",
 )
 
 

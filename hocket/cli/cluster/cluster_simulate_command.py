@@ -11,7 +11,7 @@ import typer
 
 from hocket.cli import options
 from hocket.cli.answer_settings import heading
-from hocket.cli.cluster.cluster_options import SchedulingOptions
+from hocket.cli.cluster.cluster_options import CheckpointOptions, SchedulingOptions
 from hocket.cli.cluster.cluster_settings import assumed_of_cluster, cluster_settings
 from hocket.cli.cluster.outage_options import FailingClusterOptions
 from hocket.cli.option_groups import grouped
@@ -56,14 +56,15 @@ def simulate(
     ],
     scheduling: SchedulingOptions,
     machines: FailingClusterOptions,
+    costs: CheckpointOptions,
     *,
     seed: options.Seed = 0,
     json: options.Json = False,
     trace: TimelineOptions,
 ) -> None:
     """Simulate a job set under one placement and one policy."""
+    from hocket.cluster.engine.assumptions import assumptions
     from hocket.cluster.engine.awaited_types import check_types_differ
-    from hocket.cluster.engine.paces import assumptions
     from hocket.cluster.engine.users import check_users
     from hocket.cluster.jobs_file import read_jobs
     from hocket.cluster.results.jct_bound import bound_jct_s
@@ -80,7 +81,7 @@ def simulate(
     cluster, down = machines.cluster(), machines.outages(seed)
     job_set = read_jobs(jobs)
     window = TimelineWindow(from_s=parse_duration(trace.timeline_from or "0s"))
-    chosen = scheduling.scheduling(seed, machines.chunk_bytes())
+    chosen = costs.costing(scheduling.scheduling(seed, machines.chunk_bytes()))
     check_users(chosen, job_set.jobs)
     check_types_differ(chosen, cluster)
     with progress("simulating"):
@@ -93,13 +94,13 @@ def simulate(
         )
     bound_s = bound_jct_s(job_set, cluster, result.scheduling.jobs_per_gpu)
     row = msgspec.structs.replace(cluster_row(result, job_set, cluster), bound_jct_s=bound_s)
-    unsaid = assumptions(job_set, cluster)
+    unsaid = assumptions(job_set, cluster, [result.scheduling])
     made = {"origin": msgspec.to_builtins(origin())}
     if trace.timeline is not None:
         assert result.timeline is not None
         write_json(recorded_document(result.timeline, row) | made, trace.timeline)
     if json:
-        assumed = assumed_of_cluster(context, cluster, [unsaid]) | machines.assumed(context)
+        assumed = assumed_of_cluster(context, cluster, unsaid) | machines.assumed(context)
         print_json({**msgspec.to_builtins(row), **made, "assumed": assumed})
     else:
         print(heading([*cluster_settings(context, cluster), *machines.settings(context)]))

@@ -12,7 +12,12 @@ import typer
 
 from hocket.cli import options
 from hocket.cli.answer_settings import heading
-from hocket.cli.cluster.cluster_options import PLACEMENT, POLICY, QueueOptions
+from hocket.cli.cluster.cluster_options import (
+    PLACEMENT,
+    POLICY,
+    CheckpointOptions,
+    QueueOptions,
+)
 from hocket.cli.cluster.cluster_settings import assumed_of_cluster, cluster_settings
 from hocket.cli.cluster.job_set_commands import Overlap, drawn_jobs
 from hocket.cli.cluster.outage_options import FailingClusterOptions
@@ -92,7 +97,7 @@ class WorkloadOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ComparedOptions(QueueOptions):
+class ComparedOptions(CheckpointOptions, QueueOptions):
     """Options for the placements and policies that are compared."""
 
     placements: Annotated[str, option(metavar="LIST", help="Several by commas.", **PLACEMENT)] = "lwf-1"
@@ -107,9 +112,12 @@ class ComparedOptions(QueueOptions):
 
         policies = self.policies.split(",")
         sharing = [policy for policy in policies if policy_of(policy).by_user] or policies
-        without = dataclasses.replace(self, shares=None, half_life=None)
+        preempting = [policy for policy in policies if policy_of(policy).requeues] or policies
+        without, free = dataclasses.replace(self, shares=None, half_life=None), CheckpointOptions()
         return [
-            (self if policy in sharing else without).of(placement, policy, seed, chunk_bytes)
+            (self if policy in preempting else free).costing(
+                (self if policy in sharing else without).of(placement, policy, seed, chunk_bytes)
+            )
             for placement in self.placements.split(",")
             for policy in policies
         ]
@@ -141,7 +149,7 @@ def sweep(
     json: options.Json = False,
 ) -> None:
     """Compare placements and policies over many job sets, each on the same ones."""
-    from hocket.cluster.engine.paces import assumptions
+    from hocket.cluster.engine.assumptions import assumptions
     from hocket.cluster.jobs_file import read_jobs
     from hocket.cluster.results.sweep import sweep as run
     from hocket.report.cluster_table import bound_line, paired_table, sweep_table
@@ -154,16 +162,17 @@ def sweep(
     else:
         drawing.check_beside_files()
         job_sets = [read_jobs(path) for path in jobs or ()]
+    schedulings = compared.schedulings(runs.seed, machines.chunk_bytes())
     with progress("simulating") as report:
         found = run(
             [(job_set, runs.seed + i) for i, job_set in enumerate(job_sets)],
             cluster,
-            schedulings=compared.schedulings(runs.seed, machines.chunk_bytes()),
+            schedulings=schedulings,
             outages=down,
             engine=runs.engine,
             progress=report,
         )
-    unsaid = [assumptions(job_set, cluster) for job_set in job_sets]
+    unsaid = [assumptions(job_set, cluster, schedulings) for job_set in job_sets]
     if json:
         assumed = assumed_of_cluster(context, cluster, unsaid) | machines.assumed(context)
         print_json({**msgspec.to_builtins(found), "assumed": assumed})

@@ -36,17 +36,23 @@ def _disconnect(jobs, ports, links, j):
 
 
 @lean_kernel
+def take_room(gpus, sites, rules, g, memory_class, sign):
+    """Let a job more be on GPU g, or one less if ``sign`` is negative, with its memory."""
+    before = gpus[g].jobs
+    gpus[g].jobs += sign
+    closed = CLOSED if max(before, gpus[g].jobs) == rules.jobs_per_gpu else 0
+    take_memory(gpus, sites, g, sign * (sites.class_memory[memory_class] + closed))
+
+
+@lean_kernel
 def release_places(state, rules, j, now):
     """Let go of job j: its memory is free, its GPUs and links are no longer its own."""
     jobs, workers, gpus, sites = state.jobs, state.workers, state.gpus, state.sites
     take_gpus(state.users, jobs[j].user, -jobs[j].gpus, rules, now)
-    memory = sites.class_memory[jobs[j].memory_class]
     _disconnect(jobs, state.ports, state.links, j)
     for w in range(jobs[j].first_worker, jobs[j].first_worker + jobs[j].gpus):
         g = workers[w].gpu
-        closed = CLOSED if gpus[g].jobs == rules.jobs_per_gpu else 0
-        gpus[g].jobs -= 1
-        take_memory(gpus, sites, g, -memory - closed)
+        take_room(gpus, sites, rules, g, jobs[j].memory_class, -1)
         if gpus[g].resident == w:
             gpus[g].resident = workers[w].next
         else:
@@ -115,22 +121,29 @@ def _connect(jobs, ports, links, sites, rules, j):
 def place_on(state, rules, j, now):
     """Give job j the GPUs in ``sites.chosen``, ascending, of one type; it begins, once it is launched."""
     jobs, workers, gpus, sites = state.jobs, state.workers, state.gpus, state.sites
-    memory, chosen = sites.class_memory[jobs[j].memory_class], sites.chosen
+    chosen = sites.chosen
     take_pace(jobs, sites, j, gpus[chosen[0]].type)
     for i in range(jobs[j].gpus):
         w, g = jobs[j].first_worker + i, chosen[i]
         workers[w].gpu, workers[w].next = g, gpus[g].resident
         gpus[g].resident = w
-        gpus[g].jobs += 1
-        closed = CLOSED if gpus[g].jobs == rules.jobs_per_gpu else 0
-        take_memory(gpus, sites, g, memory + closed)
+        take_room(gpus, sites, rules, g, jobs[j].memory_class, 1)
     _connect(jobs, state.ports, state.links, sites, rules, j)
     jobs[j].key = key_of(jobs, j, jobs[j].remaining, rules.order)
     take_gpus(state.users, jobs[j].user, jobs[j].gpus, rules, now)
     jobs[j].start = now
     jobs[j].stage = COMPUTING
+    jobs[j].launch += max(0, jobs[j].saved_at - now)
+    jobs[j].launched = jobs[j].launch
     if jobs[j].launch == 0:
         begin_iteration(_compute_state(state), j, now)
+
+
+@lean_kernel
+def list_placed(state, j):
+    """List job j with those that were placed at this instant."""
+    state.placed_jobs[state.counts[0].placed] = j
+    state.counts[0].placed += 1
 
 
 @lean_kernel
@@ -152,8 +165,7 @@ def _place(state, rules, j, now, may_have_more):
     if found == 0:
         return False
     place_on(state, rules, j, now)
-    state.placed_jobs[state.counts[0].placed] = j
-    state.counts[0].placed += 1
+    list_placed(state, j)
     return True
 
 
@@ -248,14 +260,23 @@ def _place_in_order(state, rules, num_held, now):
 
 @lean_kernel
 def place_queue(state, rules, now):
-    """Place the queued jobs that fit, in order; fills ``placed_jobs``."""
+    """Place the queued jobs that fit, in order; adds to ``placed_jobs``.
+
+    How many GPUs are held for jobs that have queued for long: closed to others until the placing ends.
+    """
     queue, counts = state.queue[: state.counts[0].queued], state.counts
-    counts[0].placed = 0
+    placed_before = counts[0].placed
     num_held = _place_starving(state, rules, now) if rules.starvation < NEVER else 0
     num_looked_at = _place_in_order(state, rules, num_held, now)
-    if counts[0].placed > 0:
+    if counts[0].placed > placed_before:
         anywhere = rules.by_user or rules.starvation < NEVER
         _leave_queue(state.jobs, queue, counts, len(queue) if anywhere else num_looked_at)
+    return num_held
+
+
+@lean_kernel
+def end_placing(state, rules, num_held):
+    """Let nothing be kept for anybody: who holds what is decided anew the next time."""
     release(state, num_held)
     if rules.starvation < NEVER:
         release_quotas(state.users)

@@ -113,6 +113,11 @@ JOB = np.dtype(
         ("most", np.int64),  # that it has, and that there are of a type
         ("work", np.int64),  # all of it, in iterations of one GPU
         ("work_kept", np.int64),  # that was done when it queued last
+        ("checkpoint", np.int64),  # ticks to save it when it is preempted, or NONE: it never is
+        ("relaunch", np.int64),  # ticks from its next start to its first iteration then
+        ("preemptions", np.int64),
+        ("saved_at", np.int64),  # when it was, or will be, the last time
+        ("launched", np.int64),  # ticks that it took to launch on the GPUs that it has
     ],
     align=True,
 )
@@ -194,6 +199,7 @@ COUNTS = np.dtype(
             "over",
             "finished",
             "placed",
+            "preempted",
             "started",
             "moved",
         )
@@ -214,6 +220,7 @@ class Rules(NamedTuple):
     by_user: bool  # whether jobs queue by what their users have had
     half_life: float  # ticks after which that counts half, infinite where all counts
     passes_over: bool  # whether jobs are placed before one ahead of them that does not fit
+    requeues: bool  # whether jobs are preempted for one ahead of them that does not fit
     starvation: int  # ticks after its arrival from which a job that queues holds GPUs, or NEVER
     jobs_per_gpu: int
     wait_for_faster: bool  # whether jobs wait for a type of GPU on which they are over sooner

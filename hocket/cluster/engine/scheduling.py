@@ -34,6 +34,7 @@ class Scheduling:
     quotas : the most GPUs that jobs of a user hold together; of users who are not in it as many as there are.
     shares : the weights of users, for policies by which they share fairly; 1 of those who are not in it.
     half_life_s : seconds after which what a user has had counts half, for these policies; None: all counts.
+    checkpoint_s : as ``Job.checkpoint_s``, of jobs that do not say; None: these are never preempted.
     """
 
     placement: str
@@ -46,6 +47,7 @@ class Scheduling:
     quotas: Mapping[str, int] = field(default_factory=dict)
     shares: Mapping[str, int] = field(default_factory=dict)
     half_life_s: float | None = None
+    checkpoint_s: float | None = None
 
     def quota_of(self, user: str) -> int | None:
         """The most GPUs that jobs of ``user`` hold together; None: as many as there are."""
@@ -79,6 +81,16 @@ class Scheduling:
             raise HocketError(
                 f"{self.jobs_per_gpu!r} jobs on a GPU: give a whole number from 1 to {_MOST_JOBS}"
             )
+        if self.checkpoint_s is not None:
+            if not 0.0 <= self.checkpoint_s <= _LONGEST_S:
+                raise HocketError(
+                    f"checkpoint of {self.checkpoint_s!r} s: give seconds between 0 and 1e9, e.g. 30"
+                )
+            if not policy_of(self.policy).requeues:
+                raise HocketError(
+                    f"a cost of checkpoints, and policy '{self.policy}' preempts no job; take policy "
+                    "srsf-requeue, or leave it out"
+                )
         _check_numbers("quota", self.quotas, 0, "alice=16")
         _check_numbers("share", self.shares, 1, "alice=2")
         if self.shares and not policy_of(self.policy).by_user:

@@ -12,6 +12,7 @@ from hocket.cluster.cluster import Cluster
 from hocket.cluster.engine.paces import alone_ticks, pace_rows, types_of
 from hocket.cluster.engine.placement.named_placements import placement_of
 from hocket.cluster.engine.policies.named_policies import policy_of
+from hocket.cluster.engine.policies.srsf_requeue import MOST_PREEMPTIONS
 from hocket.cluster.engine.records import (
     COUNTS,
     GPU,
@@ -44,8 +45,8 @@ class EngineState(NamedTuple):
 
     Lists that the kernels fill come with a number in ``counts``: what they are asked to look at (``queue`` in
     order, ``touched_gpus``, ``ready`` jobs, ``changed_links``, ``ended_jobs``), and what was decided at an
-    instant: ``placed_jobs``, ``started_workers``, and ``moved_jobs``, whose transfers started or stopped or
-    have another rate.
+    instant: ``placed_jobs``, ``preempted_jobs``, ``started_workers``, and ``moved_jobs``, whose transfers
+    started or stopped or have another rate.
     """
 
     jobs: Records  # (J,) JOB
@@ -64,6 +65,7 @@ class EngineState(NamedTuple):
     ended_jobs: Ints  # (J,)
     flows: Ints  # (J,) jobs that transfer, in no order
     placed_jobs: Ints  # (J,)
+    preempted_jobs: Ints  # (J,)
     started_workers: Ints  # (G,)
     moved_jobs: Ints  # (J,)
     candidates: Ints  # (J,) room to work in, as are those below
@@ -97,7 +99,10 @@ def make_state(
     types = [types_of(job, cluster) for job in jobs.jobs]
     check_quotas(jobs.jobs, scheduling)
     chunk = float(scheduling.chunk_bytes) if policy.preemptive else math.inf
-    finest_s = _tick_s(jobs, types, cluster, chunk)
+    checkpoints_s = [
+        scheduling.checkpoint_s if job.checkpoint_s is None else job.checkpoint_s for job in jobs.jobs
+    ]
+    finest_s = _tick_s(jobs, types, cluster, chunk, checkpoints_s if policy.requeues else ())
     if tick_s is None:
         tick_s = finest_s
     elif finest_s > tick_s:
@@ -114,6 +119,7 @@ def make_state(
         by_user=policy.by_user,
         half_life=math.inf if scheduling.half_life_s is None else scheduling.half_life_s / tick_s,
         passes_over=policy.passes_over,
+        requeues=policy.requeues,
         starvation=NEVER if scheduling.starvation_s is None else round(scheduling.starvation_s / tick_s),
         jobs_per_gpu=scheduling.jobs_per_gpu or NEVER,
         wait_for_faster=scheduling.wait_for_faster,
@@ -135,6 +141,9 @@ def make_state(
     widest = [max(cluster.types[kind].num_gpus for kind in mine) for mine in types]
     rows["most"] = np.minimum(rows["most"], widest)
     rows["first_worker"] = np.cumsum(rows["most"]) - rows["most"]
+    for row, checkpoint_s in zip(rows, checkpoints_s, strict=True):
+        row["checkpoint"] = NONE if checkpoint_s is None else round(checkpoint_s / tick_s)
+        row["relaunch"] = row["launch"] + max(0, row["checkpoint"])
     rows["memory_class"], rows["waits_at"], rows["reserved"] = memory_class, NONE, NEVER
     names = user_names(known_users, jobs.jobs)
     row_of = {name: row for row, name in enumerate(names)}
@@ -194,6 +203,7 @@ def make_state(
         ended_jobs=room(num_jobs),
         flows=room(num_jobs),
         placed_jobs=room(num_jobs),
+        preempted_jobs=room(num_jobs),
         started_workers=room(num_gpus),
         moved_jobs=room(num_jobs),
         candidates=room(num_jobs),
@@ -244,14 +254,21 @@ def _job_rows(jobs: JobSet, types: Sequence[Collection[int]], paces: Records, ti
     return rows
 
 
-def _tick_s(jobs: JobSet, types: Sequence[Mapping[int, Job]], cluster: Cluster, chunk: float) -> float:
+def _tick_s(
+    jobs: JobSet,
+    types: Sequence[Mapping[int, Job]],
+    cluster: Cluster,
+    chunk: float,
+    checkpoints_s: Sequence[float | None],
+) -> float:
     """The finest tick with which neither a time, nor a key, nor a load overflows.
 
-    One job after another is an upper bound of the makespan.
+    One job after another is an upper bound of the makespan. ``checkpoints_s``: of each job, where they are
+    preempted.
     """
     # Eq. 5: the transfers of the busiest server get b + eta a byte together, or better. Flows that share
     # max-min fairly fill some link, at least the narrowest.
-    total_s = 0.0
+    total_s, of_one_s = 0.0, []
     for job, mine in zip(jobs.jobs, types, strict=True):
         transfers = max(1, len(job.batches))
         chunks = transfers + (0.0 if math.isinf(chunk) else job.size_bytes / chunk)
@@ -262,6 +279,9 @@ def _tick_s(jobs: JobSet, types: Sequence[Mapping[int, Job]], cluster: Cluster, 
         if job.fewest_gpus < job.gpus:  # of other numbers: rounded up to whole iterations of all of them
             service = max(service, (job.iterations + 1) * job.gpus)
         total_s += job.startup_s + service * (computing_s + transfer_s)
+        of_one_s.append(computing_s + transfer_s)
+    for i, checkpoint_s in enumerate(checkpoints_s):
+        total_s += MOST_PREEMPTIONS * (of_one_s[i] + jobs.jobs[i].startup_s + 2 * (checkpoint_s or 0.0))
     total_s += max(job.arrival_s for job in jobs.jobs)
     for digits in range(12, -1, -1):
         if total_s * 10.0**digits < _MOST_TICKS:

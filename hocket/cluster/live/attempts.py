@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import signal
 from collections.abc import Awaitable, Callable, Iterable
 
@@ -17,6 +18,7 @@ from hocket.errors import HocketError
 from hocket.launch.control import UNIX
 from hocket.launch.credentials import Credentials
 from hocket.launch.guard import NOT_STARTED, PREFIX
+from hocket.launch.rank_processes import GRACE_S
 from hocket.launch.traffic import kept_iterations, kept_path
 
 LOOK_EVERY_S = 0.05
@@ -57,6 +59,8 @@ class Attempts:
         nodes, job = self._context.nodes, run.record.job
         servers = run.attempt.servers(self._context.cluster)
         checkpoint = self._context.checkpoint(run.record)
+        for other in run.waits_for:
+            await other.over.wait()
         try:
             checkpoint.mkdir(mode=0o700, parents=True, exist_ok=True)
             places = list(dict.fromkeys(servers))
@@ -127,7 +131,8 @@ class Attempts:
         node, said = watch.node, watch.answer() or {}
         over = [key for key in said if key.rpartition("-")[0] not in self._context.by_attempt]
         watch.strays = any(said[key] is None for key in over)
-        await _aside((node.stop if said[key] is None else node.forget, key) for key in over)
+        stop = functools.partial(node.stop, grace_s=GRACE_S)
+        await _aside((stop if said[key] is None else node.forget, key) for key in over)
 
     async def _look_at(self, run: RunningAttempt, started_s: float) -> None:
         running: list[tuple[Node, str]] = []
@@ -163,7 +168,8 @@ class Attempts:
         if left:
             if run.ending is not None and not _settles(run):
                 run.stopped = True
-                await _aside((node.stop, key) for node, key in running)
+                grace_s = _grace_s(run)
+                await _aside((functools.partial(node.stop, grace_s=grace_s), key) for node, key in running)
             return
         self._end_attempt(run, await self._kept_iterations(run))
         await _aside((node.forget, key) for node, key in ended)
@@ -218,20 +224,21 @@ class Attempts:
         a, b, c, d = (old + new for old, new in zip(record.parts, seconds, strict=True))
         record.parts = (a, b, c, d)
         del context.runs[job], context.by_attempt[run.attempt.name]
+        run.over.set()
         # A rank whose node is lost to us may still have its gate.
         for link in run.links.values():
             link.give_up()
         record.lost_attempts += run.lost_with_node
         state, why = run.ending or ("finished", "")
-        if state == "failed" and self._is_tried_again(run):
+        if state == "queued" and record.iteration == record.iterations:
+            state, why = "finished", ""  # it was through when it was asked to leave
+        if state == "queued":
+            record.preempted += 1
+            self._queue_again(run, why)
+            self._try_again(record)
+        elif state == "failed" and self._is_tried_again(run):
             context.note(f"{why}; it is tried again", job)
-            record.state, record.why = "queued", why
-            tried = Tried(record.gpus, now_s if record.placed_s is None else record.placed_s, now_s, why)
-            record.tried = (*record.tried, tried)[-MOST_TRIED:]
-            if record.job.command is not None and not any(context.checkpoint(record).glob("*")):
-                record.iteration = 0  # it has kept nothing
-            context.add_to_engine([record])
-            context.database.put([record])
+            self._queue_again(run, why)
             asyncio.get_running_loop().call_later(_RETRY_S, self._try_again, record)
         else:
             record.state, record.why, record.finish_s = state, why, now_s
@@ -243,13 +250,25 @@ class Attempts:
                 context.checkpoint(record).rmdir()
         context.decide_soon()
 
+    def _queue_again(self, run: RunningAttempt, why: str) -> None:
+        """Let a job have ended an attempt that is not its last; it has yet to arrive."""
+        context, record, now_s = self._context, run.record, self._context.now_s()
+        record.state, record.why = "queued", why
+        tried = Tried(record.gpus, now_s if record.placed_s is None else record.placed_s, now_s, why)
+        record.tried = (*record.tried, tried)[-MOST_TRIED:]
+        if record.job.command is not None and not any(context.checkpoint(record).glob("*")):
+            record.iteration = 0  # it has kept nothing
+        context.add_to_engine([record])
+        context.database.put([record])
+
     def _is_tried_again(self, run: RunningAttempt) -> bool:
         """Tell whether another attempt follows; the job's own failures count by what it asks for."""
         record = run.record
         if run.failed_by_itself and not run.lost_with_node:
             record.own_failures += 1
             return record.own_failures <= (record.job.restarts or 0)
-        return record.attempt - record.lost_attempts - record.own_failures <= self._restarts
+        others = record.lost_attempts + record.own_failures + record.preempted
+        return record.attempt - others <= self._restarts
 
     def _try_again(self, record: Record) -> None:
         if record.state == "queued" and record.job.id in self._context.driver.progress_of:
@@ -275,10 +294,16 @@ class Attempts:
                     for key, status in (await node.conditions()).items():
                         if status is None:
                             left += 1
-                            await node.stop(key)
+                            await node.stop(key, GRACE_S)
             if not left:
                 return
             await asyncio.sleep(LOOK_EVERY_S)
+
+
+def _grace_s(run: RunningAttempt) -> float:
+    """Seconds that ranks have to end; those of a preempted job also twice what it says that a save takes."""
+    saves = run.ending is not None and run.ending[0] == "queued"
+    return GRACE_S + (2 * (run.record.job.checkpoint_s or 0.0) if saves else 0.0)
 
 
 async def _aside(work: Iterable[tuple[Callable[[str], Awaitable[None]], str]]) -> None:

@@ -32,6 +32,8 @@ class RunningAttempt:
         self.failed_by_itself = False  # not by a signal, a node or a manager
         self.failed_s = 0.0  # of the loop's time
         self.stopped = False  # ranks were asked to end
+        self.over = asyncio.Event()  # none of its ranks is left
+        self.waits_for: list[RunningAttempt] = []  # those whose GPUs it gets when they are over
 
 
 class ManagerContext:
@@ -107,6 +109,7 @@ class ManagerContext:
             [not record.job.is_traffic for record in records],
             [record.number - 1 for record in records],
         )
+        self.driver.set_preemptions({record.job.id: record.preempted for record in records})
 
     def schedule_arrival(self, record: Record) -> None:
         """Let a job queue when it is to."""

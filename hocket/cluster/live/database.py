@@ -40,10 +40,11 @@ _NEW_COLUMNS = {
     "own_failures": "integer not null default 0",
     "placed_s": "real",
     "tried": "text not null default '[]'",
+    "preempted": "integer not null default 0",
 }
 _COLUMNS = (
     "number, id, job, state, arrival_s, start_s, finish_s, attempt, iteration,"
-    " gpus, parts, why, cancelled, lost, own_failures, placed_s, tried"
+    " gpus, parts, why, cancelled, lost, own_failures, placed_s, tried, preempted"
 )
 MOST_TRIED = 20
 _MOST_EVENTS = 100_000
@@ -71,7 +72,7 @@ class Record:
     ``parts``: seconds that it computed, waited for GPUs, transferred and waited for the network in all.
     ``cancelled``: it is to end, if it has not; ``lost_attempts``: how many ended because a node was gone,
     ``own_failures``: because its own processes failed; ``placed_s``: when the last one began, ``tried``:
-    those before, the newest of them.
+    those before, the newest of them; ``preempted``: how many ended because the job left its GPUs to another.
     """
 
     number: int
@@ -90,6 +91,7 @@ class Record:
     own_failures: int = 0
     placed_s: float | None = None
     tried: tuple[Tried, ...] = ()
+    preempted: int = 0
 
     @property
     def over(self) -> bool:
@@ -273,8 +275,8 @@ class Database:
         with self._together():
             self._connection.executemany(
                 "update jobs set state = ?, start_s = ?, finish_s = ?, attempt = ?, iteration = ?, gpus = ?,"
-                " parts = ?, why = ?, cancelled = ?, lost = ?, own_failures = ?, placed_s = ?, tried = ?"
-                " where number = ?",
+                " parts = ?, why = ?, cancelled = ?, lost = ?, own_failures = ?, placed_s = ?, tried = ?,"
+                " preempted = ? where number = ?",
                 [(row[3], *row[5:], row[0]) for row in map(_row, records)],
             )
 
@@ -370,12 +372,13 @@ def _row(record: Record) -> tuple[Any, ...]:
         record.own_failures,
         record.placed_s,
         msgspec.json.encode(record.tried).decode(),
+        record.preempted,
     )
 
 
 def _record(row: tuple[Any, ...]) -> Record:
     number, _, job, state, arrival_s, start_s, finish_s, attempt, iteration = row[:9]
-    gpus, parts, why, cancelled, lost, own_failures, placed_s, tried = row[9:]
+    gpus, parts, why, cancelled, lost, own_failures, placed_s, tried, preempted = row[9:]
     return Record(
         number=number,
         job=msgspec.json.decode(job, type=LiveJob),
@@ -393,4 +396,5 @@ def _record(row: tuple[Any, ...]) -> Record:
         own_failures=own_failures,
         placed_s=placed_s,
         tried=msgspec.json.decode(tried, type=tuple[Tried, ...]),
+        preempted=preempted,
     )

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from hocket.cluster.cluster import Cluster
 from hocket.cluster.engine.engine import submit
 from hocket.cluster.engine.interruptions import stop_job
@@ -38,7 +40,7 @@ class Driver(EngineRows):
         """A job that was added runs already, on these GPUs."""
         s, progress = self.state, self.progress_of[job]
         submit(s.jobs, s.queue, s.counts, s.sites.least_gpus, self.rules, progress.row)
-        self._leave_queue(progress.row)
+        self.leave_queue(progress.row)
         self.take_number(progress, len(gpus))
         s.sites.chosen[: len(gpus)] = sorted(gpus)
         place_on(s, self.rules, progress.row, _tick(now_s))
@@ -116,10 +118,10 @@ class Driver(EngineRows):
         if progress in self.arrived_jobs:
             self.arrived_jobs.remove(progress)
         if stage == QUEUED:
-            self._leave_queue(j)
+            self.leave_queue(j)
         if stage in (SUBMITTED, QUEUED):
             row["stage"] = FINISHED
-            return TimeParts(0.0, 0.0, 0.0, 0.0)
+            return self.parts(progress)
         stop_job(s, j, now)
         if progress in self.ending_jobs:
             self.ending_jobs.remove(progress)
@@ -132,12 +134,6 @@ class Driver(EngineRows):
     def decide(self, now_s: float) -> Actions:
         """Take in what was said, and decide."""
         return Actions() if self.empty else decide(self, _tick(now_s))
-
-    def _leave_queue(self, j: int) -> None:
-        s = self.state
-        left = [other for other in s.queue[: s.counts[0]["queued"]].tolist() if other != j]
-        s.queue[: len(left)] = left
-        s.counts[0]["queued"] = len(left)
 
 
 def _tick(now_s: float) -> int:
@@ -171,3 +167,14 @@ def warm() -> None:
             driver.note_transfer_end("warm", iteration)
             driver.decide(4.0)
         driver.withdraw("warm", 5.0)
+    _warm_preemption(job, cluster)
+
+
+def _warm_preemption(job: Job, cluster: Cluster) -> None:
+    long = msgspec.structs.replace(job, id="long", iterations=100, checkpoint_s=0.0)
+    driver = Driver(cluster, Scheduling(placement="lwf-1", policy="srsf-requeue", jobs_per_gpu=1))
+    driver.add([long, job], [0, 0], [False, False], [0, 1])
+    for now_s, each in enumerate((long, job)):
+        driver.arrive(each.id)
+        driver.decide(float(now_s))
+    driver.withdraw(long.id, 2.0)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from hocket.cluster.engine.engine import end_task, end_transfer, list_changed_gpu, start_tasks, submit
-from hocket.cluster.engine.placing import place_queue
+from hocket.cluster.engine.placing import end_placing, place_queue
+from hocket.cluster.engine.preemption import choose_preemption, place_preempting, preempt
 from hocket.cluster.engine.records import (
     BACKWARD,
     COMPUTING,
@@ -24,9 +25,13 @@ from hocket.cluster.live.engine_rows import EngineRows, JobProgress
 
 @dataclass
 class Actions:
-    """Things to do next: jobs to start with their GPUs; ranks that may compute; jobs whose chunk may go."""
+    """Things to do next: jobs to start with their GPUs; ranks that may compute; jobs whose chunk may go.
+
+    ``preemptions``: of jobs whose ranks are to end, the job that gets GPUs of theirs.
+    """
 
     placements: dict[str, list[int]] = field(default_factory=dict)
+    preemptions: dict[str, str] = field(default_factory=dict)
     compute: list[tuple[str, int]] = field(default_factory=list)
     transfer: list[str] = field(default_factory=list)
 
@@ -56,7 +61,7 @@ def _decide_once(rows: EngineRows, now: int, actions: Actions) -> bool:
         submit(s.jobs, s.queue, s.counts, s.sites.least_gpus, rules, progress.row)
     s.counts[0]["placed"] = 0
     if s.counts[0]["queued"] and (arrived or rows.has_new_room):
-        place_queue(s, rules, now)
+        _place(rows, now, actions)
     rows.has_new_room = False
     for j in s.placed_jobs[: s.counts[0]["placed"]].tolist():
         progress = rows.by_row[j]
@@ -69,6 +74,28 @@ def _decide_once(rows: EngineRows, now: int, actions: Actions) -> bool:
     s.counts[0]["moved"] = 0
     start_tasks(s.jobs, s.workers, s.gpus, s.touched_gpus, s.started_workers, s.counts)
     return bool(ended) or bool(s.counts[0]["placed"])
+
+
+def _place(rows: EngineRows, now: int, actions: Actions) -> None:
+    """Place the queued jobs that fit, then those for which others leave, which queue when they have left."""
+    s, rules = rows.state, rows.rules
+    num_held = place_queue(s, rules, now)
+    first = choose_preemption(s, rules, now) if rules.requeues else NONE
+    while first != NONE:
+        ahead = rows.by_row[first]
+        assert ahead is not None
+        for j in s.preempted_jobs[: s.counts[0]["preempted"]].tolist():
+            progress = rows.by_row[j]
+            assert progress is not None
+            preempt(s, rules, j, 0, now, now)
+            rows.leave_queue(j)
+            progress.leaves = True
+            actions.preemptions[progress.job.id] = ahead.job.id
+        place_preempting(s, rules, first, 0, now)
+        end_placing(s, rules, num_held)
+        num_held = place_queue(s, rules, now)
+        first = choose_preemption(s, rules, now)
+    end_placing(s, rules, num_held)
 
 
 def _end_tasks(rows: EngineRows, progress: JobProgress, now: int) -> bool:
@@ -161,7 +188,7 @@ def _answer(rows: EngineRows, actions: Actions) -> None:
     for progress in rows.by_row:
         if progress is None or not (progress.task_requests or progress.transfer_request is not None):
             continue
-        name, over = progress.job.id, progress in rows.ending_jobs
+        name, over = progress.job.id, progress.leaves or progress in rows.ending_jobs
         first = int(s.jobs[progress.row]["first_worker"])
         for rank, task in list(progress.task_requests.items()):
             begun = s.workers[first + rank]["phase"] in (IN_FORWARD, IN_BACKWARD)

@@ -58,6 +58,7 @@ class JobProgress:
     have ended. ``chunks_granted``: how many of the transfer under way were let go. ``connected_ranks``: those
     that talk to the gate, ``parked_ranks``: those that do not and have left their GPU; ``task_requests``,
     ``transfer_request``: the task that each waits for, and the iteration whose chunk rank 0 waits with.
+    ``leaves``: whether it has been preempted, and its ranks have yet to end.
     """
 
     job: Job
@@ -76,6 +77,7 @@ class JobProgress:
     parked_ranks: set[int] = field(default_factory=set)
     task_requests: dict[int, int] = field(default_factory=dict)
     transfer_request: int | None = None
+    leaves: bool = False
 
     def take_number(self, gpus: int, iterations_done: int) -> None:
         """Let it have so many GPUs, whose ranks have done nothing yet, and so many iterations over."""
@@ -218,6 +220,11 @@ class EngineRows:
         self._attained = np.array(list(gpu_seconds.values()), np.float64) / TICK_S
         self._attained_by = round(now_s / TICK_S)
 
+    def set_preemptions(self, times: Mapping[str, int]) -> None:
+        """Set how often each of these jobs has been preempted."""
+        for job, number in times.items():
+            self.state.jobs[self.progress_of[job].row]["preemptions"] = number
+
     def drain(self, server: int, *, on: bool) -> None:
         """Place nothing on a server any more, or again; jobs that are there stay."""
         (self._drained_servers.add if on else self._drained_servers.discard)(server)
@@ -264,6 +271,13 @@ class EngineRows:
         rows: list[int] = self.state.candidates[: self.state.counts[0]["queued"]].tolist()
         return rows
 
+    def leave_queue(self, j: int) -> None:
+        """Take a job off the queue, if it is there."""
+        s = self.state
+        left = [other for other in s.queue[: s.counts[0]["queued"]].tolist() if other != j]
+        s.queue[: len(left)] = left
+        s.counts[0]["queued"] = len(left)
+
     def iterations_done(self, job: str) -> int:
         """Iterations of a job that are over."""
         return self.progress_of[job].iterations_done
@@ -273,6 +287,8 @@ class EngineRows:
         progress = self.progress_of[job]
         if progress in self.ending_jobs:
             return "ending"
+        if progress.leaves:
+            return "saving"
         if self.held_rank(progress) is not None:
             return "waits for its GPU"
         return _STAGES[int(self.state.jobs[progress.row]["stage"])]

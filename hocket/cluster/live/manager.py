@@ -228,10 +228,14 @@ class Manager:
     def _decide(self) -> None:
         context, now_s = self._context, self._context.now_s()
         actions = context.driver.decide(now_s)
+        leaving = {job: self._preempt(job, by) for job, by in actions.preemptions.items()}
         runs = [self._place(job, gpus, now_s) for job, gpus in actions.placements.items()]
         if runs:  # on disk, all at once, before anything of it happens
             self._database.put([run.record for run in runs])
         for run in runs:
+            run.waits_for = [
+                each for job, each in leaving.items() if actions.preemptions[job] == run.record.job.id
+            ]
             context.spawn(self._attempts.start(run))
         self._gatekeeper.let_go(actions)
         since = context.driver.transferring()
@@ -247,6 +251,14 @@ class Manager:
         chosen = f" with {share}" if (share := share_text(record)) else ""
         self._context.note(f"placed on {self._where(record)}{chosen}, attempt {record.attempt}", job)
         return self._context.begin_attempt(record)
+
+    def _preempt(self, job: str, by: str) -> RunningAttempt:
+        """Let an attempt end, and its job queue again."""
+        run = self._context.runs[job]
+        if run.ending is None:
+            run.ending = ("queued", f"preempted for {by}")
+        self._context.note(f"preempted for {by}", job)
+        return run
 
     def _where(self, record: Record) -> str:
         servers = dict.fromkeys(g // self._context.cluster.gpus_per_server for g in record.gpus)

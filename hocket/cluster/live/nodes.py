@@ -102,8 +102,8 @@ class Node(Protocol):
         """Of every rank that was started here its status, None while it runs."""
         ...
 
-    async def stop(self, key: str) -> None:
-        """Ask a rank to end, and make it some seconds later."""
+    async def stop(self, key: str, grace_s: float) -> None:
+        """Ask a rank to end, and make it so much later."""
         ...
 
     async def output(self, key: str) -> str:
@@ -193,9 +193,9 @@ class LocalNode:
         self._check_there()
         return self._ranks.conditions()
 
-    async def stop(self, key: str) -> None:
-        """Ask a rank to end, and make it some seconds later."""
-        self._ranks.stop(key)
+    async def stop(self, key: str, grace_s: float) -> None:
+        """Ask a rank to end, and make it so much later."""
+        self._ranks.stop(key, grace_s)
 
     async def output(self, key: str) -> str:
         """The end of what a rank printed."""

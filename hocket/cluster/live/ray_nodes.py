@@ -67,9 +67,9 @@ class RankActor:
         """Of every rank that was started here its status, None while it runs."""
         return self._ranks.conditions()
 
-    def stop(self, key: str) -> None:
-        """Ask a rank to end, and make it some seconds later."""
-        self._ranks.stop(key)
+    def stop(self, key: str, grace_s: float) -> None:
+        """Ask a rank to end, and make it so much later."""
+        self._ranks.stop(key, grace_s)
 
     def output(self, key: str) -> str:
         """The end of what a rank printed."""
@@ -187,9 +187,9 @@ class RayNode:
         found: dict[str, int | None] = await self._call_actor("conditions")
         return found
 
-    async def stop(self, key: str) -> None:
-        """Ask a rank to end, and make it some seconds later."""
-        await self._call_actor("stop", key)
+    async def stop(self, key: str, grace_s: float) -> None:
+        """Ask a rank to end, and make it so much later."""
+        await self._call_actor("stop", key, grace_s)
 
     async def output(self, key: str) -> str:
         """The end of what a rank printed."""

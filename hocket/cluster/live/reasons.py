@@ -168,6 +168,8 @@ class Reasons:
     def _running(self, record: Record, progress: JobProgress, run: RunningAttempt) -> str:
         if run.ending is not None:
             why = run.ending[1]
+            if run.ending[0] == "queued":
+                return f"saves what it has: {why}"
             return f"its ranks are ending: {why or 'it was cancelled by a command'}"
         servers = list(dict.fromkeys(run.attempt.servers(self._context.cluster)))
         names = [self._context.nodes[server].name for server in servers]
@@ -177,11 +179,20 @@ class Reasons:
                 f"{listed(silent)} {'does' if len(silent) == 1 else 'do'} not answer; after "
                 f"{duration_text(self._lost_after_s)} of silence it is tried again elsewhere"
             )
+        leaving = [each.record.job.id for each in run.waits_for if not each.over.is_set()]
+        if leaving:
+            return f"has its GPUs once {_named(leaving)} {'has' if len(leaving) == 1 else 'have'} saved"
         if not progress.reported:
             if record.job.command is None:
                 return f"its ranks start on {_named(names)}"
             return f"runs a program on {_named(names)} that has told nothing yet (hocket.distribute does)"
-        return self._stage(progress, names, servers)
+        return self._stage(progress, names, servers) + self._never_preempted(record)
+
+    def _never_preempted(self, record: Record) -> str:
+        """The reason for which a job keeps its GPUs under a policy that preempts jobs."""
+        if not self._context.driver.rules.requeues or record.job.checkpoint_s is not None:
+            return ""
+        return "; never preempted, it says no checkpoint_s"
 
     def _stage(self, progress: JobProgress, names: Sequence[str], servers: Sequence[int]) -> str:
         driver = self._context.driver

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from hocket.cluster.engine.scheduling import Scheduling
     from hocket.cluster.jobs import JobSet
     from hocket.cluster.simulator.outages import Outages, OutageToll
-    from hocket.cluster.simulator.simulate import ClusterRun
+    from hocket.cluster.simulator.simulate import ClusterRun, PreemptionToll
 
 Floats = npt.NDArray[np.float64]
 
@@ -35,9 +35,10 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
 
     ``queueing_s``: from arrival to placement; ``gpu_wait_s``: launched, or ready to compute and another job
     on its GPU; ``network_wait_s``: ready to transfer, not admitted. With batches that and ``transferring_s``
-    count while nothing else of the job goes on. Where servers went down: ``interruptions`` by that, and
-    ``lost_s``, on its GPUs for nothing. ``gpu_type``: of ``gpus``, "" where nobody names it. ``gpus_min``,
-    ``gpus_max``: of one whose number of GPUs was chosen, the least and the most that it could have had.
+    count while nothing else of the job goes on. Where servers went down: ``interruptions`` by that; where the
+    policy preempts jobs: ``preemptions``; in both cases ``lost_s``, on its GPUs for nothing.
+    ``gpu_type``: of ``gpus``, "" where nobody names it. ``gpus_min``, ``gpus_max``: of one whose number of
+    GPUs was chosen, the least and the most that it could have had.
     """
 
     id: str
@@ -58,6 +59,7 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
     gpu_type: str = ""
     gpus_min: int | None = None
     gpus_max: int | None = None
+    preemptions: int | None = None
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,7 +83,8 @@ class SimulatedCluster(msgspec.Struct, frozen=True, kw_only=True):
     ``starvation_s``: after which a job that queues holds GPUs; ``jobs_per_gpu``: the most that share one.
     ``wait_for_faster``: whether jobs wait for types of GPUs on which they are over sooner.
     ``quotas``: of users the most GPUs that they hold; ``shares``: their weights; ``half_life_s``: after which
-    what they have had counts half.
+    what they have had counts half. ``checkpoint_s``: to save a job that does not say, where jobs are
+    preempted.
     ``gpu_types``: so many GPUs of each type, in order; empty: one type that has no name.
     """
 
@@ -100,6 +103,19 @@ class SimulatedCluster(msgspec.Struct, frozen=True, kw_only=True):
     shares: tuple[tuple[str, int], ...] | None = None
     half_life_s: float | None = None
     gpu_types: tuple[GpuType, ...] = ()
+    checkpoint_s: float | None = None
+
+
+class PreemptionRow(msgspec.Struct, frozen=True, kw_only=True):
+    """The preemptions of a run, and the GPU hours that they took.
+
+    ``checkpoint_gpu_hours``: of jobs' own GPUs, to save and restore them and to launch them again;
+    ``lost_gpu_hours``: of iterations under way.
+    """
+
+    preemptions: int
+    checkpoint_gpu_hours: float
+    lost_gpu_hours: float
 
 
 class OutageSetting(msgspec.Struct, frozen=True, kw_only=True):
@@ -163,6 +179,7 @@ class ClusterRow(Figures, frozen=True, kw_only=True):
     setting: SimulatedCluster | None = None
     overlapping: int = 0
     outages: OutageRow | None = None
+    preemption: PreemptionRow | None = None
     bound_jct_s: float | None = None
     percentiles: Percentiles | None = None
     contention: Contention | None = None
@@ -191,6 +208,7 @@ def setting_of(cluster: Cluster, scheduling: Scheduling) -> SimulatedCluster:
         shares=tuple(scheduling.shares.items()) or None,
         half_life_s=scheduling.half_life_s,
         gpu_types=cluster.gpu_types,
+        checkpoint_s=scheduling.checkpoint_s,
     )
 
 
@@ -218,6 +236,8 @@ def cluster_row(run: ClusterRun, jobs: JobSet, cluster: Cluster) -> ClusterRow:
     parts: dict[str, Floats] = {f"{part}_s": getattr(run, f"{part}_s") for part in PARTS}
     toll, types = run.toll, cluster.type_names()
     first = [server * cluster.gpus_per_server + gpu for (server, gpu), *_ in run.gpus]
+    preempted = run.preemptions
+    losing = toll or preempted
     rows = tuple(
         JobRow(
             id=job.id,
@@ -232,7 +252,8 @@ def cluster_row(run: ClusterRun, jobs: JobSet, cluster: Cluster) -> ClusterRow:
             gpus_min=job.fewest_gpus if job.fewest_gpus < job.gpus else None,
             gpus_max=job.gpus if job.fewest_gpus < job.gpus else None,
             interruptions=None if toll is None else int(toll.interruptions[i]),
-            lost_s=None if toll is None else float(toll.lost_s[i]),
+            lost_s=None if losing is None else float(losing.lost_s[i]),
+            preemptions=None if preempted is None else int(preempted.times[i]),
             **{key: float(values[i]) for key, values in parts.items()},
         )
         for i, job in enumerate(jobs.jobs)
@@ -252,8 +273,18 @@ def cluster_row(run: ClusterRun, jobs: JobSet, cluster: Cluster) -> ClusterRow:
         setting=setting_of(cluster, run.scheduling),
         overlapping=sum(bool(job.batches) for job in jobs.jobs),
         outages=None if toll is None else outage_row(toll),
+        preemption=None if preempted is None else preemption_row(preempted),
         events=run.events,
         wall_s=run.wall_s,
+    )
+
+
+def preemption_row(toll: PreemptionToll) -> PreemptionRow:
+    """The toll of preemption in a run."""
+    return PreemptionRow(
+        preemptions=int(toll.times.sum()),
+        checkpoint_gpu_hours=float(toll.checkpoints_gpu_s.sum()) / 3600,
+        lost_gpu_hours=float(toll.lost_gpu_s.sum()) / 3600,
     )
 
 
@@ -322,6 +353,11 @@ def check_cluster_row(row: ClusterRow, source: str, field: str = "") -> None:
     for key, value in _numbers(row.outages) if row.outages is not None else ():
         if value < 0:
             raise FormatError(source, f"{prefix}outages.{key}", f"{value} is negative; it must be 0 or more")
+    for key, value in _numbers(row.preemption) if row.preemption is not None else ():
+        if value < 0:
+            raise FormatError(
+                source, f"{prefix}preemption.{key}", f"{value} is negative; it must be 0 or more"
+            )
     for i, job in enumerate(row.jobs):
         for key, value in _numbers(job):
             if value < 0:

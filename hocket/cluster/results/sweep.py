@@ -17,7 +17,13 @@ from hocket.cluster.engine.users import check_users
 from hocket.cluster.jobs import JobSet
 from hocket.cluster.results.jct_bound import bound_jct_s
 from hocket.cluster.results.paired import Sweep, SweepRun, estimate, paired_rows, sweep_row
-from hocket.cluster.results.run_statistics import figures_of, outage_row, outage_setting, setting_of
+from hocket.cluster.results.run_statistics import (
+    SimulatedCluster,
+    figures_of,
+    outage_row,
+    outage_setting,
+    setting_of,
+)
 from hocket.cluster.simulator.outages import Outages
 from hocket.cluster.simulator.simulate import simulate
 from hocket.errors import HocketError
@@ -37,7 +43,8 @@ def sweep(
 ) -> Sweep:
     """Simulate every job set under each of ``schedulings``, and compare them pair by pair.
 
-    They differ in placement or policy alone; shares and half-life are of those policies that share by them.
+    They differ in placement or policy alone; shares, half-life and costs of checkpoints are of those policies
+    that go by them.
 
     job_sets : each with its seed, which decides what placements draw.
     outages : of all runs; drawn by the job set's seed, so that they are the same for all schedulings.
@@ -80,7 +87,7 @@ def sweep(
     return Sweep(
         servers=cluster.num_servers,
         gpus_per_server=cluster.gpus_per_server,
-        setting=setting_of(cluster, next(filter(_shares_by_users, schedulings), schedulings[0])),
+        setting=_setting(cluster, schedulings),
         overlapping=sum(bool(job.batches) for jobs, _ in job_sets for job in jobs.jobs),
         bound_jct_s=estimate(np.array(bounds_s)),
         job_sets=count,
@@ -94,6 +101,13 @@ def sweep(
 def _shares_by_users(scheduling: Scheduling) -> bool:
     """Tell whether it has what such policies alone have."""
     return bool(scheduling.shares) or scheduling.half_life_s is not None
+
+
+def _setting(cluster: Cluster, schedulings: Sequence[Scheduling]) -> SimulatedCluster:
+    """The setting of all, with what is of some policies alone."""
+    first = next(filter(_shares_by_users, schedulings), schedulings[0])
+    checkpoint_s = next((each.checkpoint_s for each in schedulings if each.checkpoint_s is not None), None)
+    return setting_of(cluster, dataclasses.replace(first, checkpoint_s=checkpoint_s))
 
 
 def _run(jobs: JobSet, cluster: Cluster, scheduling: Scheduling, outages: Outages | None) -> SweepRun:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hocket.cluster.engine.engine import end_launch, end_task, end_transfer, start_tasks, submit
-from hocket.cluster.engine.placing import finish_jobs, place_queue
+from hocket.cluster.engine.placing import finish_jobs
 from hocket.cluster.engine.records import COMPUTING, IN_FORWARD, NEVER, NONE, TRANSFERRING, Ints, Records
 from hocket.cluster.engine.state import EngineState
 from hocket.cluster.engine.state_parts import compute_state, flow_shares, network_state, transfer_lists
@@ -37,6 +37,7 @@ from hocket.cluster.simulator.job_lanes import (
     take_lane,
 )
 from hocket.cluster.simulator.outage_clock import OutageClock, no_outages, pass_outages
+from hocket.cluster.simulator.preemption_clock import place_and_preempt
 from hocket.cluster.simulator.simulation_log import unwritten, write_group, write_level, write_transfer
 from hocket.kernel import lean_kernel, look_for_stop
 from hocket.sim.loop.lanes import first_lane, set_time
@@ -199,7 +200,7 @@ def run(state, rules, clock, log, most_instants):
         if counts[0].queued > 0 and (memory_freed or arrived > hands[0].jobs_arrived):
             for i in range(hands[0].passing):
                 catch_up(jobs, rules, stretches, passing[i], now)
-            place_queue(state, rules, now)
+            place_and_preempt(state, rules, clock, log, now)
         hands[0].events += arrived - hands[0].jobs_arrived
         hands[0].jobs_arrived = arrived
         hands[0].placements += counts[0].placed

@@ -64,8 +64,11 @@ def no_outages(num_servers: int, num_jobs: int) -> OutageClock:
 
 
 @lean_kernel
-def _interrupt(state, rules, clock, log, j, now):
-    """Let job j be interrupted, and nothing of it be to come in the clock."""
+def end_attempt(state, rules, clock, log, j, every, now):
+    """Let nothing of job j, which leaves its GPUs, be to come in the clock; the iterations that it keeps.
+
+    every: iterations after which it keeps its work, or 0.
+    """
     jobs, workers, gpus, attempts = state.jobs, state.workers, state.gpus, clock.outages.attempts
     tree = clock.tree[: 2 * clock.hands[0].leaves]
     if clock.stretches[j].passing == 1:
@@ -79,21 +82,36 @@ def _interrupt(state, rules, clock, log, j, now):
             set_time(tree, workers[w].gpu, NEVER)
     if log.enabled and log.transfer_starts[j] != NONE:
         write_transfer(log, clock.hands, jobs, state.ports, j, now)
-    if attempts[j].interruptions == 0:
+    if attempts[j].interruptions + jobs[j].preemptions == 0:
         attempts[j].first_start = jobs[j].start
-    attempts[j].interruptions += 1
     attempts[j].held += now - jobs[j].start
-    kept, every = 0, attempts[j].keeps_every
-    if every > 0:
-        done = jobs[j].iterations - jobs[j].remaining - jobs[j].kept
-        kept = jobs[j].kept + done // every * every
+    kept = jobs[j].kept
+    if every == 0:
+        kept = 0
+    else:
+        kept += (jobs[j].iterations - jobs[j].remaining - kept) // every * every
     computed = (kept - jobs[j].kept) * (jobs[j].forward + jobs[j].backward)
-    num, had, waited = jobs[j].gpus, now - jobs[j].start, attempts[j].waited
     attempts[j].computed += computed
-    attempts[j].computed_gpus += computed * num
-    interrupt(state, rules, j, kept, attempts[j].launch, now)
+    attempts[j].computed_gpus += computed * jobs[j].gpus
+    attempts[j].lost_gpus += (now - jobs[j].start - computed + attempts[j].waited) * jobs[j].gpus
+    return kept
+
+
+@lean_kernel
+def count_waits(jobs, attempts, j, num):
+    """Take off what came to nothing on job j's ``num`` GPUs, which it has left, what it waited there."""
     attempts[j].waited = jobs[j].gpu_wait + jobs[j].transferring + jobs[j].network_wait
-    attempts[j].lost_gpus += (had - computed - (attempts[j].waited - waited)) * num
+    attempts[j].lost_gpus -= attempts[j].waited * num
+
+
+@lean_kernel
+def _interrupt(state, rules, clock, log, j, now):
+    """Let job j be interrupted: its server goes down."""
+    attempts, num = clock.outages.attempts, state.jobs[j].gpus
+    kept = end_attempt(state, rules, clock, log, j, attempts[j].keeps_every, now)
+    attempts[j].interruptions += 1
+    interrupt(state, rules, j, kept, attempts[j].launch, now)
+    count_waits(state.jobs, attempts, j, num)
 
 
 @lean_kernel

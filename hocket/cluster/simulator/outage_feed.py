@@ -6,7 +6,7 @@ from itertools import takewhile
 
 import numpy as np
 
-from hocket.cluster.engine.records import FINISHED, Ints, Records
+from hocket.cluster.engine.records import FINISHED, Floats, Ints, Records
 from hocket.cluster.engine.state import EngineState
 from hocket.cluster.jobs import JobSet
 from hocket.cluster.simulator.outage_clock import NO_EVENT, TICK, OutageClock
@@ -95,16 +95,22 @@ def queueing_ticks(state: EngineState, attempts: Records) -> Ints:
     return ticks
 
 
+def lost_ticks(state: EngineState, attempts: Records) -> Records:
+    """The ticks that each job had GPUs for nothing in a run that is over, (J,)."""
+    rows = state.jobs
+    kept = computing_ticks(state, attempts)
+    waits = queueing_ticks(state, attempts) + rows["gpu_wait"] + rows["transferring"] + rows["network_wait"]
+    ticks: Records = rows["finish"] - rows["arrival"] - waits - kept
+    return ticks
+
+
 def toll_of(state: EngineState, clock: OutageClock, tick_s: float, outages: Outages) -> OutageToll:
     """The toll of a run that is over."""
-    rows = state.jobs
-    kept = computing_ticks(state, clock.attempts)
-    waited = rows["gpu_wait"] + rows["transferring"] + rows["network_wait"]
-    waits = queueing_ticks(state, clock.attempts) + waited
+    lost_s: Floats = lost_ticks(state, clock.attempts) * tick_s
     return OutageToll(
         outages=outages,
         went_down=int(clock.failures[0]),
         interruptions=clock.attempts["interruptions"].copy(),
-        lost_s=(rows["finish"] - rows["arrival"] - waits - kept) * tick_s,
+        lost_s=lost_s,
         lost_gpu_s=clock.attempts["lost_gpus"] * tick_s,
     )

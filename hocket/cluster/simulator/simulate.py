@@ -21,6 +21,7 @@ from hocket.cluster.simulator.outage_feed import (
     OutageFeed,
     busy_ticks,
     computing_ticks,
+    lost_ticks,
     queueing_ticks,
     toll_of,
 )
@@ -46,6 +47,26 @@ class TimelineWindow:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
+class PreemptionToll:
+    """The toll that preemption took of a run.
+
+    Attributes
+    ----------
+    times : (J,) that a job was preempted.
+    checkpoints_s : (J,) seconds that it saved and restored, and was launched again, for that.
+    lost_s, lost_gpu_s : (J,) seconds on its GPUs that came to nothing, of each and of all of them: iterations
+        under way when it left them.
+    checkpoints_gpu_s : (J,) as ``checkpoints_s``, of all GPUs, as many as it had in the end.
+    """
+
+    times: Ints
+    checkpoints_s: Floats
+    lost_s: Floats
+    lost_gpu_s: Floats
+    checkpoints_gpu_s: Floats
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
 class ClusterRun:
     """The fate of each job, in the order of the job set, and of the cluster; times in seconds.
 
@@ -57,7 +78,7 @@ class ClusterRun:
         add up to it: until it had GPUs; its ``startup_s``, and what its iterations' computing took longer
         because others used its GPUs; computing; ready to transfer and not admitted; transferring. Where
         transfers overlap the job's own computing the last two are the time in which nothing else went on.
-        Where servers went down, the toll's ``lost_s`` is the rest.
+        Where servers went down or jobs were preempted, the toll's ``lost_s`` is the rest.
     busy_gpu_s : seconds that all GPUs computed what was kept, added up.
     makespan_s : from the first arrival to the last end.
     gpu_utilization : busy time over that of all GPUs from the first arrival to the last end.
@@ -66,6 +87,7 @@ class ClusterRun:
     timeline : if recorded.
     scheduling : what decided.
     toll : of outages, if there were to be any.
+    preemptions : where the policy preempts jobs.
     """
 
     scheduling: Scheduling
@@ -84,6 +106,7 @@ class ClusterRun:
     events: int
     wall_s: float
     toll: OutageToll | None = None
+    preemptions: PreemptionToll | None = None
     levels: Floats | None = None
     timeline: Timeline | None = None
 
@@ -130,6 +153,7 @@ def simulate(
         events=int(clock.hands[0]["events"]),
         attempts=clock.outages.attempts,
         toll=None if outages is None else toll_of(state, clock.outages, tick_s, outages),
+        preemptions=_preemptions(state, clock.outages.attempts, tick_s) if rules.requeues else None,
         levels=levels * (tick_s, 1.0) if log.enabled else None,
         timeline=timeline_of(jobs, cluster, spans, tick_s) if log.enabled else None,
         began=began,
@@ -180,6 +204,19 @@ def _run(
     return np.concatenate(written)
 
 
+def _preemptions(state: EngineState, attempts: Records, tick_s: float) -> PreemptionToll:
+    times = state.jobs["preemptions"]
+    lost_s: Floats = lost_ticks(state, attempts) * tick_s
+    checkpoints_s = times * (state.jobs["checkpoint"] + state.jobs["relaunch"]) * tick_s
+    return PreemptionToll(
+        times=times.copy(),
+        checkpoints_s=checkpoints_s,
+        lost_s=lost_s,
+        lost_gpu_s=attempts["lost_gpus"] * tick_s,
+        checkpoints_gpu_s=checkpoints_s * state.jobs["gpus"],
+    )
+
+
 def _outcome(
     state: EngineState,
     arrival_s: Floats,
@@ -191,7 +228,7 @@ def _outcome(
     **described: Any,
 ) -> ClusterRun:
     rows: Records = state.jobs
-    interrupted = attempts["interruptions"] > 0
+    interrupted = attempts["interruptions"] + rows["preemptions"] > 0
     first_start = np.where(interrupted, attempts["first_start"], rows["start"])
     computing: Records = computing_ticks(state, attempts)
     queueing: Records = queueing_ticks(state, attempts)

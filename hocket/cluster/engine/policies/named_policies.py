@@ -12,11 +12,12 @@ from hocket.cluster.engine.policies.psrsf import PSRSF
 from hocket.cluster.engine.policies.scheduling_policy import SchedulingPolicy
 from hocket.cluster.engine.policies.srpt import SRPT
 from hocket.cluster.engine.policies.srsf import srsf
+from hocket.cluster.engine.policies.srsf_requeue import SRSF_REQUEUE
 from hocket.cluster.engine.policies.strict_fifo import STRICT_FIFO
 from hocket.cluster.engine.policies.tiresias import TIRESIAS
 from hocket.errors import HocketError, UnknownNameError
 
-_NAMED = (ADA_SRSF, K_WAY, PSRSF, SRPT, FIFO, STRICT_FIFO, TIRESIAS, FAIR_SHARE)
+_NAMED = (ADA_SRSF, K_WAY, PSRSF, SRPT, FIFO, STRICT_FIFO, TIRESIAS, FAIR_SHARE, SRSF_REQUEUE)
 _POLICIES = {policy.name: policy for policy in _NAMED}
 POLICY_NAMES = ("srsf-N", *_POLICIES)
 _MOST = 1_000_000

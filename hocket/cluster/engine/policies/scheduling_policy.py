@@ -24,6 +24,7 @@ class SchedulingPolicy:
     limit : how many transfers a server carries at most.
     by_user : whether jobs of one priority queue by what their users have had, before ``order``.
     passes_over : whether jobs that fit are placed before one ahead of them that does not.
+    requeues : whether jobs leave their GPUs, and queue again, for one ahead of them that does not fit.
     """
 
     name: str
@@ -32,6 +33,7 @@ class SchedulingPolicy:
     limit: int = 1
     by_user: bool = False
     passes_over: bool = True
+    requeues: bool = False
 
     @property
     def preemptive(self) -> bool:

@@ -13,6 +13,7 @@ import hocket.cluster.engine.engine as engine
 import hocket.cluster.live.driver as live
 import hocket.cluster.live.engine_decisions as decisions
 import hocket.cluster.simulator.clock as clock
+import hocket.cluster.simulator.preemption_clock as preemption_clock
 from hocket.cluster.cluster import Cluster
 from hocket.cluster.engine.scheduling import Scheduling
 from hocket.cluster.jobs import Job, JobSet
@@ -53,6 +54,7 @@ class World:
         self.waiting: dict[str, float] = {}
         self.left: dict[str, int] = {}
         self.begun: set[tuple[str, int, int]] = set()
+        self.preempted: dict[str, int] = {}
         for each in jobs:
             self.at(each.arrival_s, ("arrive", each.id))
 
@@ -128,8 +130,8 @@ class World:
                 self.driver.arrive(name)
             case ("launched", name):
                 for rank in range(len(self.gpus[name])):
-                    self.driver.add_rank(name, rank, 0)
-                    self.driver.ask_compute(name, rank, 0, 0)
+                    self.driver.add_rank(name, rank, iteration[name])
+                    self.driver.ask_compute(name, rank, iteration[name], 0)
             case ("computed", name, rank, part):
                 self.driver.note_task_end(name, rank, iteration[name], part)
                 if part == 0:
@@ -168,6 +170,24 @@ class World:
             size = self.waiting.pop(name)
             chunk = min(size, CHUNK) if self.driver.preemptive else size
             self.moving[name] = [chunk, CLUSTER.startup_s, size - chunk]
+        for name in actions.preemptions:
+            self.leave(name, iteration[name], now_s)
+        if actions.preemptions:
+            self.decide(iteration, now_s)
+
+    def leave(self, name: str, iteration: int, now_s: float) -> None:
+        """End a job's ranks at once, amid an iteration, and let it queue again."""
+        self.preempted[name] = self.preempted.get(name, 0) + 1
+        self.driver.withdraw(name, now_s)
+        self.due = [each for each in self.due if each[2][0] == "arrive" or each[2][1] != name]
+        heapq.heapify(self.due)
+        self.begun = {key for key in self.begun if key[::2] != (name, iteration)}
+        for kept in (self.left, self.waiting, self.moving):
+            kept.pop(name, None)
+        place = list(self.jobs).index(name)
+        self.driver.add([self.jobs[name]], [iteration], [False], [place])
+        self.driver.set_preemptions({name: self.preempted[name]})
+        self.driver.arrive(name)
 
 
 def ends_as_simulated(world: World, jobs: list[Job]) -> None:
@@ -252,6 +272,23 @@ def test_users_have_what_the_simulator_gives_them(policy: str, changes: dict[str
     ends_as_simulated(World(owned, policy, **changes), owned)
 
 
+@pytest.mark.parametrize("jobs_per_gpu", [None, 1])
+def test_jobs_leave_for_others_as_in_the_simulator(jobs_per_gpu: int | None) -> None:
+    jobs = [
+        job(
+            f"j{k:02}", 1 + k * k % 4, 1.37 * k, memory_bytes=6.0, iterations=1 + 9 * (k % 3 == 0) + k % 4,
+            checkpoint_s=None if k % 5 == 4 else 0.0,
+        )
+        for k in range(16)
+    ]  # fmt: skip
+    world = World(jobs, "srsf-requeue", jobs_per_gpu=jobs_per_gpu)
+    ends_as_simulated(world, jobs)
+    predicted = simulate(JobSet(jobs=tuple(jobs)), CLUSTER, world.scheduling).preemptions
+    assert predicted is not None
+    assert predicted.times.tolist() == [world.preempted.get(each.id, 0) for each in jobs]
+    assert predicted.times.sum() >= 3
+
+
 def test_what_users_have_had_counts_for_jobs_that_come_later() -> None:
     driver = Driver(CLUSTER, Scheduling(placement="ls", policy="fair-share", jobs_per_gpu=1))
     driver.set_attained({"alice": 8.0, "bob": 6.0}, 0.0)
@@ -274,8 +311,10 @@ def test_the_simulator_and_the_manager_call_the_same_functions() -> None:
     called = vars(decisions) | vars(live)
     assert called["end_task"] is engine.end_task  # the clock may end tasks of several workers at once
     ends = ("end_transfer", "stop_transfer", "finish_jobs")
-    for name in (*ends, "submit", "place_queue", "decide_transfers", "start_tasks"):
-        assert called[name] is getattr(clock, name)
+    placing = ("place_queue", "end_placing", "choose_preemption", "preempt", "place_preempting")
+    simulated = vars(preemption_clock) | vars(clock)
+    for name in (*ends, *placing, "submit", "decide_transfers", "start_tasks"):
+        assert called[name] is simulated[name]
 
 
 def test_no_policy_is_decided_outside_of_the_engine() -> None:

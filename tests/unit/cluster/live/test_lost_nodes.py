@@ -37,9 +37,9 @@ class Far(LocalNode):
         await self._reached()
         return await super().conditions()
 
-    async def stop(self, key: str) -> None:
+    async def stop(self, key: str, grace_s: float) -> None:
         await self._reached()
-        await super().stop(key)
+        await super().stop(key, grace_s)
 
     async def start(
         self, key: str, command: Sequence[str], environment: Mapping[str, str], folder: str

@@ -1,0 +1,76 @@
+"""Real ranks that leave their GPUs for a shorter job, and go on with what they saved."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from hocket.cluster.live.manager_messages import AskEvents, Cancel, Submit
+from tests.unit.cluster.live.clusters import live_job, running
+from tests.unit.cluster.live.test_reasons import serving, until_why, why
+
+# Steps to the number that is asked for, from the one that was kept; keeps it when it is asked to end.
+STEPS = """import os, pathlib, signal, sys, time
+kept = pathlib.Path(os.environ['HOCKET_CHECKPOINT'], 'step')
+step = int(kept.read_text()) if kept.exists() else 0
+def leave(*_):
+    kept.write_text(str(step))
+    sys.exit(1)
+signal.signal(signal.SIGTERM, leave)
+while step < int(sys.argv[2]):
+    print(step, file=open(sys.argv[1], 'a'))
+    step += 1
+    time.sleep(0.05)"""
+
+
+def stepping(name: str, steps: int, folder: Path, **changes: object):
+    command = (sys.executable, "-c", STEPS, str(folder / f"{name}.steps"), str(steps))
+    fields = {"iterations": 10**6, "checkpoint_s": 0.1, "memory_bytes": 10.0}
+    return live_job(name, 1, command=command, **fields | changes)
+
+
+def test_a_program_leaves_for_a_shorter_job_and_goes_on_where_it_saved(tmp_path: Path) -> None:
+    long = stepping("long", 60, tmp_path)
+    short = live_job("short", 1, arrival_s=1.0, memory_bytes=10.0)
+    with running(tmp_path, [long, short], servers=1, gpus=1, policy="srsf-requeue") as cluster:
+        records = cluster.join()
+    assert {record.state for record in records.values()} == {"finished"}
+    assert (records["long"].preempted, records["short"].preempted) == (1, 0)
+    assert [each.why for each in records["long"].tried] == ["preempted for short"]
+    assert records["short"].finish_s < records["long"].finish_s
+    assert records["short"].attempt == 1
+    steps = [int(line) for line in (tmp_path / "long.steps").read_text().split()]
+    assert steps == sorted(steps), "it began anew"
+    assert len(steps) <= 61, "more than the step under way was done twice"
+
+
+def test_a_replayed_job_leaves_and_loses_no_iteration(tmp_path: Path) -> None:
+    long = live_job("long", 2, iterations=60, memory_bytes=10.0, checkpoint_s=0.0)
+    short = live_job("short", 2, arrival_s=1.0, memory_bytes=10.0)
+    with running(tmp_path, [long, short], gpus=1, policy="srsf-requeue") as cluster:
+        record = cluster.join()["long"]
+    assert (record.state, record.preempted, record.attempt) == ("finished", 1, 2)
+    assert record.parts[0] == pytest.approx(60 * 0.04, rel=0.1)
+
+
+def test_status_says_who_saves_who_waits_for_that_and_who_is_never_preempted(tmp_path: Path) -> None:
+    ignores = STEPS.replace("sys.exit(1)", "time.sleep(3)")
+    command = (sys.executable, "-c", ignores, str(tmp_path / "steps"), "100000")
+    long = stepping("long", 1, tmp_path, command=command, checkpoint_s=1.0)
+    with serving(tmp_path, long, servers=1, gpus=1, policy="srsf-requeue") as cluster:
+        cluster.until(lambda status: status.now_s - (status.jobs[0].placed_s or status.now_s) > 2.5)
+        short = live_job("short", 1, command=("sleep", "1000"), memory_bytes=10.0)
+        cluster.ask(Submit((short,)))
+        assert until_why(cluster, "long", "saves").endswith("long: saves what it has: preempted for short")
+        assert why(cluster, "short") == "short: has its GPUs once long has saved"
+        assert {job.id: job.stage for job in cluster.status().jobs}["long"] == "saving"
+        line = until_why(cluster, "long", "waits for")
+        assert line.endswith("; attempt 1: preempted for short")
+        assert until_why(cluster, "short", "never").endswith("; never preempted, it says no checkpoint_s")
+        told = cluster.ask(AskEvents()).events
+        assert any("preempted for short" in str(each) for each in told)
+        for job in ("short", "long"):
+            cluster.ask(Cancel(job))
+        cluster.until(lambda status: all(job.state == "cancelled" for job in status.jobs))
