@@ -55,7 +55,7 @@ class Transfers(Preemption):
                 if totals[0] > min(totals):
                     return False
             else:
-                most = int(self.policy[5:]) if self.policy.startswith("srsf-") else 1
+                most = int(self.policy[5:]) if self.policy[5:].isdecimal() else 1
                 if len(others) >= most:
                     return False
         return True

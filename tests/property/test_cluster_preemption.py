@@ -16,7 +16,7 @@ from hocket.cluster.engine.conservation import validate
 from hocket.cluster.engine.policies.srsf_requeue import MOST_PREEMPTIONS
 from hocket.cluster.engine.scheduling import Scheduling
 from hocket.cluster.engine.state import make_state
-from hocket.cluster.jobs import JobSet
+from hocket.cluster.jobs import Job, JobSet
 from hocket.cluster.simulator import clock as clocks
 from hocket.cluster.simulator.outages import Outages
 from hocket.cluster.simulator.simulate import ClusterRun, TimelineWindow, _make_log, simulate
@@ -47,15 +47,16 @@ def drawn(
         checkpoint_s=rng.choice([None, 0.0, 0.1, 0.3]),
         jobs_per_gpu=1 if rng.random() < 0.5 else scheduling.jobs_per_gpu,
     )
-    costs = [None, 0.0, 0.2] if ties else [None, 0.0, rng.uniform(0.0, 0.5)]
-    saving = tuple(
-        msgspec.structs.replace(
-            job, checkpoint_s=rng.choice(costs), iterations=job.iterations * rng.choice([1, 1, 5])
-        )
-        for job in jobs.jobs
-    )
+    costs = [None, 0.0, 0.0, 0.1 if ties else rng.uniform(0.0, 0.3)]
+
+    def saving(job: Job) -> Job:
+        job = msgspec.structs.replace(job, checkpoint_s=rng.choice(costs))
+        if rng.random() < 0.6:
+            return job
+        return msgspec.structs.replace(job, iterations=8 * job.iterations, arrival_s=job.arrival_s / 4)
+
     outages = drawn_outages(rng, cluster.num_servers, ties=ties) if fails else None
-    return JobSet(jobs=saving), cluster, scheduling, outages
+    return JobSet(jobs=tuple(saving(job) for job in jobs.jobs)), cluster, scheduling, outages
 
 
 def compared(
@@ -104,11 +105,11 @@ def test_engine_agrees_with_its_twin_on_jobs_that_are_preempted(
 @pytest.mark.timeout(1800)
 def test_engine_agrees_with_its_twin_on_hundreds_of_clusters_that_preempt() -> None:
     times = 0
-    for seed in range(600):
+    for seed in range(300):
         run = compared(seed, PLACEMENTS[seed % len(PLACEMENTS)], ties=seed % 2 == 0, fails=seed % 5 == 0)
         assert run.preemptions is not None
         times += int(run.preemptions.times.sum())
-    assert times > 100, "hardly anybody was preempted"
+    assert times > 30, "hardly anybody was preempted"
 
 
 @examples(40)

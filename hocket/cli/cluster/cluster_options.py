@@ -166,6 +166,15 @@ class CheckpointOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
+class SimulatedSchedulingOptions(CheckpointOptions, SchedulingOptions):
+    """Options for one placement and one policy that are simulated."""
+
+    def scheduling(self, seed: int, chunk_bytes: float) -> Scheduling:
+        """The scheduling that the options ask for."""
+        return self.costing(super().scheduling(seed, chunk_bytes))
+
+
+@dataclass(frozen=True, kw_only=True)
 class SharedOptions:
     """Options for what jobs share: the memory of GPUs, and the network, chunk by chunk."""
 

@@ -11,7 +11,7 @@ import typer
 
 from hocket.cli import options
 from hocket.cli.answer_settings import heading
-from hocket.cli.cluster.cluster_options import CheckpointOptions, SchedulingOptions
+from hocket.cli.cluster.cluster_options import SimulatedSchedulingOptions
 from hocket.cli.cluster.cluster_settings import assumed_of_cluster, cluster_settings
 from hocket.cli.cluster.outage_options import FailingClusterOptions
 from hocket.cli.option_groups import grouped
@@ -54,9 +54,8 @@ def simulate(
     jobs: Annotated[
         Path, typer.Argument(metavar="JOBS", help="A hocket.jobs/1 file, JSON or CSV; may be .gz or .zst.")
     ],
-    scheduling: SchedulingOptions,
+    scheduling: SimulatedSchedulingOptions,
     machines: FailingClusterOptions,
-    costs: CheckpointOptions,
     *,
     seed: options.Seed = 0,
     json: options.Json = False,
@@ -81,7 +80,7 @@ def simulate(
     cluster, down = machines.cluster(), machines.outages(seed)
     job_set = read_jobs(jobs)
     window = TimelineWindow(from_s=parse_duration(trace.timeline_from or "0s"))
-    chosen = costs.costing(scheduling.scheduling(seed, machines.chunk_bytes()))
+    chosen = scheduling.scheduling(seed, machines.chunk_bytes())
     check_users(chosen, job_set.jobs)
     check_types_differ(chosen, cluster)
     with progress("simulating"):

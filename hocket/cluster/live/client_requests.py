@@ -290,6 +290,7 @@ class Commands:
 def _stage(record: Record, driver: Driver) -> str:
     if record.cancelled:
         return "ending"
-    if record.state == "running" and not driver.progress_of[record.job.id].reported:
+    progress = driver.progress_of[record.job.id]
+    if record.state == "running" and not (progress.reported or progress.leaves):
         return "starting" if record.job.command is None else "running"
     return driver.stage(record.job.id)

@@ -185,7 +185,8 @@ class Reasons:
         if not progress.reported:
             if record.job.command is None:
                 return f"its ranks start on {_named(names)}"
-            return f"runs a program on {_named(names)} that has told nothing yet (hocket.distribute does)"
+            silent_yet = "that has told nothing yet (hocket.distribute does)"
+            return f"runs a program on {_named(names)} {silent_yet}{self._never_preempted(record)}"
         return self._stage(progress, names, servers) + self._never_preempted(record)
 
     def _never_preempted(self, record: Record) -> str:

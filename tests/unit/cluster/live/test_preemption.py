@@ -27,8 +27,8 @@ while step < int(sys.argv[2]):
 
 def stepping(name: str, steps: int, folder: Path, **changes: object):
     command = (sys.executable, "-c", STEPS, str(folder / f"{name}.steps"), str(steps))
-    fields = {"iterations": 10**6, "checkpoint_s": 0.1, "memory_bytes": 10.0}
-    return live_job(name, 1, command=command, **fields | changes)
+    fields = {"iterations": 10**6, "checkpoint_s": 0.1, "memory_bytes": 10.0, "command": command}
+    return live_job(name, 1, **fields | changes)
 
 
 def test_a_program_leaves_for_a_shorter_job_and_goes_on_where_it_saved(tmp_path: Path) -> None:
