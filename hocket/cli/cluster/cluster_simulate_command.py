@@ -99,7 +99,7 @@ def simulate(
         assert result.timeline is not None
         write_json(recorded_document(result.timeline, row) | made, trace.timeline)
     if json:
-        assumed = assumed_of_cluster(context, cluster, unsaid) | machines.assumed(context)
+        assumed = assumed_of_cluster(context, cluster, [unsaid]) | machines.assumed(context)
         print_json({**msgspec.to_builtins(row), **made, "assumed": assumed})
     else:
         print(heading([*cluster_settings(context, cluster), *machines.settings(context)]))
