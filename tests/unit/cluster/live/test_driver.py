@@ -185,7 +185,7 @@ class World:
         for kept in (self.left, self.waiting, self.moving):
             kept.pop(name, None)
         place = list(self.jobs).index(name)
-        self.driver.add([self.jobs[name]], [iteration], [False], [place])
+        self.driver.add([self.jobs[name]], [iteration * self.jobs[name].gpus], [False], [place])
         self.driver.set_preemptions({name: self.preempted[name]})
         self.driver.arrive(name)
 
