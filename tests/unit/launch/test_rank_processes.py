@@ -65,8 +65,7 @@ def test_what_a_rank_leaves_behind_with_its_files_ends_with_it(tmp_path: Path, s
     assert not runs(int((tmp_path / "left").read_text()))
 
 
-def test_what_holds_on_is_killed_in_all_sessions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hocket.launch.rank_processes._GRACE_S", 0.1)
+def test_what_holds_on_is_killed_in_all_sessions(tmp_path: Path) -> None:
     ranks = Ranks(tmp_path / "ranks", ())
     ranks.start("a", [sys.executable, "-c", LAUNCHER, "holds on"], {}, str(tmp_path))
     deadline = time.monotonic() + LIMIT_S
@@ -76,7 +75,7 @@ def test_what_holds_on_is_killed_in_all_sessions(tmp_path: Path, monkeypatch: py
     worker = int((tmp_path / "worker").read_text())
     assert runs(worker)
     again = Ranks(tmp_path / "ranks", ())  # which has not started it
-    again.stop("a")
+    again.stop("a", 0.1)
     assert until_ended(again, "a") == {"a": LOST}
     assert not runs(worker)
     again.stop("a")  # late, as it may be asked twice
