@@ -20,6 +20,7 @@ import pytest
 
 from hocket.cluster.live.database import Database
 from hocket.lab import Lab, LabNode
+from hocket.launch.traffic import kept_iterations
 
 pytest.importorskip("ray")
 
@@ -103,7 +104,11 @@ def test_jobs_run_on_ray_nodes_of_a_lab_and_outlive_one(name: str, folder: Path)
             text=True,
         )
         kept = state / "jobs" / "2" / "iterations"
-        until(lambda: manager.poll() is not None or (kept.exists() and int(kept.read_text() or 0) >= 5))
+        until(
+            lambda: (
+                manager.poll() is not None or (kept.exists() and kept_iterations(kept.read_text(), 2) >= 5)
+            )
+        )
         assert manager.poll() is None, manager.communicate()
         # All that is in the second node ends, as when its machine does; the first one is the manager's.
         for pid in lab.pids()["node1"]:
