@@ -19,6 +19,7 @@ from hocket.cluster.simulator.outage_feed import OutageFeed
 from hocket.cluster.simulator.outages import Maintenance, Outages
 from hocket.cluster.simulator.simulate import ClusterRun, TimelineWindow, _make_log, simulate
 from tests.naive import cluster as naive
+from tests.naive.cluster_state import Run
 from tests.property.test_cluster import (
     PLACEMENTS,
     POLICIES,
@@ -57,6 +58,22 @@ def drawn(
     return with_numbers(seed, jobs), cluster, scheduling, outages
 
 
+def assert_as_twin(run: ClusterRun, i: int, twin: Run, cluster: Cluster) -> None:
+    """Assert that job ``i`` had the GPUs and the times of its twin, interruptions or not."""
+    assert twin.first_start is not None
+    assert twin.finish is not None
+    assert run.gpus[i] == tuple(divmod(g, cluster.gpus_per_server) for g in twin.gpus)
+    for found, expected in (
+        (run.start_s, twin.first_start),
+        (run.finish_s, twin.finish),
+        (run.queueing_s, twin.queueing),
+        (run.computing_s, twin.computed),
+        (run.transferring_s, twin.transferring),
+        (run.network_wait_s, twin.network_wait),
+    ):
+        assert found[i] == pytest.approx(float(expected), abs=1e-8)
+
+
 def compared(seed: int, placement: str, policy: str, *, ties: bool, record: bool = False) -> ClusterRun:
     """Simulate one random case and its twin; assert that they agree on every job."""
     jobs, cluster, scheduling, outages = drawn(seed, placement, policy, ties=ties)
@@ -64,19 +81,8 @@ def compared(seed: int, placement: str, policy: str, *, ties: bool, record: bool
     assert run.toll is not None
     interruptions, lost_s = run.toll.interruptions, run.toll.lost_s
     for i, twin in enumerate(naive.simulate(jobs, cluster, scheduling, outages)):
-        assert twin.first_start is not None
-        assert twin.finish is not None
-        assert run.gpus[i] == tuple(divmod(g, cluster.gpus_per_server) for g in twin.gpus)
+        assert_as_twin(run, i, twin, cluster)
         assert interruptions[i] == twin.interruptions
-        for found, expected in (
-            (run.start_s, twin.first_start),
-            (run.finish_s, twin.finish),
-            (run.queueing_s, twin.queueing),
-            (run.computing_s, twin.computed),
-            (run.transferring_s, twin.transferring),
-            (run.network_wait_s, twin.network_wait),
-        ):
-            assert found[i] == pytest.approx(float(expected), abs=1e-8)
         assert run.gpu_wait_s[i] >= jobs.jobs[i].startup_s - 1e-8
     parts = run.queueing_s + run.gpu_wait_s + run.computing_s + run.network_wait_s + run.transferring_s
     assert parts + lost_s == pytest.approx(run.finish_s - run.arrival_s, abs=1e-8)

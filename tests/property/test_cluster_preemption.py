@@ -29,7 +29,7 @@ from tests.property.test_cluster import (
     with_types,
     with_users,
 )
-from tests.property.test_cluster_outages import drawn_outages
+from tests.property.test_cluster_outages import assert_as_twin, drawn_outages
 from tests.strategies import examples
 
 
@@ -67,19 +67,8 @@ def compared(
     run = simulate(jobs, cluster, scheduling, TimelineWindow() if record else None, outages)
     assert run.preemptions is not None
     for i, twin in enumerate(naive.simulate(jobs, cluster, scheduling, outages)):
-        assert twin.first_start is not None
-        assert twin.finish is not None
         assert run.preemptions.times[i] == twin.preemptions
-        assert run.gpus[i] == tuple(divmod(g, cluster.gpus_per_server) for g in twin.gpus)
-        for found, expected in (
-            (run.start_s, twin.first_start),
-            (run.finish_s, twin.finish),
-            (run.queueing_s, twin.queueing),
-            (run.computing_s, twin.computed),
-            (run.transferring_s, twin.transferring),
-            (run.network_wait_s, twin.network_wait),
-        ):
-            assert found[i] == pytest.approx(float(expected), abs=1e-8)
+        assert_as_twin(run, i, twin, cluster)
     parts = run.queueing_s + run.gpu_wait_s + run.computing_s + run.network_wait_s + run.transferring_s
     assert parts + run.preemptions.lost_s == pytest.approx(run.finish_s - run.arrival_s, abs=1e-8)
     return run

@@ -262,7 +262,7 @@ def _place_in_order(state, rules, num_held, now):
 def place_queue(state, rules, now):
     """Place the queued jobs that fit, in order; adds to ``placed_jobs``.
 
-    How many GPUs are held for jobs that have queued for long: closed to others until the placing ends.
+    Returns the number of GPUs held for jobs that queued for long, closed to others until this ends.
     """
     queue, counts = state.queue[: state.counts[0].queued], state.counts
     placed_before = counts[0].placed

@@ -59,11 +59,11 @@ class Audit:
         return self.wrong
 
     def states(self) -> Counter[str]:
-        """How many jobs are in which state."""
+        """Jobs by state, counted."""
         return Counter(record.state for record in self.records.values())
 
     def attempts(self) -> int:
-        """How often jobs were started."""
+        """Starts of jobs, counted."""
         return sum(record.attempt for record in self.records.values())
 
     def _check(self, holds: object, line: str) -> None:

@@ -56,7 +56,7 @@ class Faults:
         self.log = Log()
         self._away: dict[str, tuple[int, float, float]] = {}  # its namespace's file, since when, until when
         self._drained: dict[str, tuple[float, float]] = {}
-        # How often in a day of 24 hours.
+        # Times in a day of 24 hours.
         self._kinds: dict[Callable[[], None], int] = {
             self._kill_rank: 140,
             self._crash_node: 12,
@@ -148,7 +148,7 @@ class Faults:
         _ip("-n", switch_of(self._soaked.lab.name), "link", "set", node.name, "down")
         _ip("netns", "delete", node.namespace)
         self._kill(dying or [], signal.SIGKILL)
-        # What was about to begin there when its name went.
+        # A process may have been about to begin there when its name went.
         if dying is not None:
             self._kill(_pids_of(namespace), signal.SIGKILL)
 

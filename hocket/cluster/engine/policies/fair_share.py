@@ -33,7 +33,7 @@ FAIR_SHARE = SchedulingPolicy(name="fair-share", order=ARRIVAL, by_user=True)
 def attained_by(users, u, half_life, now):
     """GPU ticks that user u's jobs have had by now, those of a half-life ago counted half.
 
-    What is held counts with a weight w = 2^(-age / half-life) of each moment, whose integral is in closed
+    Each moment of what is held counts with a weight w = 2^(-age / half-life), whose integral is in closed
     form: of a level h over a time t it is h (1 - 2^(-t / half-life)) half-life / ln 2.
     """
     elapsed = float(now - users[u].since)

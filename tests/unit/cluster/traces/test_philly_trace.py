@@ -96,7 +96,7 @@ def test_philly_says_which_job_is_wrong(text: str, message: str, trace: Path) ->
 def test_philly_is_refused_where_it_is_wrong_and_not_at_its_end(
     trace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What follows on a mistake is not read: a file may be larger than the memory."""
+    """Records behind a mistake are not read: a file may be larger than the memory."""
     monkeypatch.setattr("hocket.cluster.workloads.trace_text._PIECE_CHARACTERS", 100)
     read = 0
 
