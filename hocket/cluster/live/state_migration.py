@@ -15,7 +15,7 @@ def carry(old: EngineState, kept: Ints, new: EngineState) -> None:
     """
     n = len(kept)
     rows, fresh = new.jobs[:n], new.jobs[:n].copy()
-    workers = _places(old.jobs["first_worker"][kept], fresh["gpus"])
+    workers = _places(old.jobs["first_worker"][kept], fresh["most"])  # whatever it has of them
     ports = _places(old.jobs["first_port"][kept], np.diff(new.jobs["first_port"], append=len(new.ports))[:n])
     job_of, worker_of = _lookup(len(old.jobs), kept), _lookup(len(old.workers), workers)
     port_of = _lookup(len(old.ports), ports)

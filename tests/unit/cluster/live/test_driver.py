@@ -182,6 +182,24 @@ def test_jobs_that_come_later_change_nothing_of_those_that_are_there() -> None:
     assert (state.gpus["resident"] == -1).all()
 
 
+def test_jobs_that_come_later_change_nothing_of_those_with_a_range() -> None:
+    """A job that may have 1 to 4 GPUs and has 4 keeps them, and so does the one behind it in the state."""
+    driver = driven([job("range", 4, gpus_min=1, memory_bytes=6.0), job("b", 2, 0.1, memory_bytes=6.0)])
+    placed = driver.decide(0.0).placements
+    assert {name: len(gpus) for name, gpus in placed.items()} == {"range": 4, "b": 2}
+    driver.add([job("c", 1, 1.0, memory_bytes=6.0)], [0], [False], [2])
+    driver.arrive("c")
+    assert driver.decide(1.0).placements == {}
+    for name, gpus in placed.items():
+        assert driver.state.workers["gpu"][driver.workers(driver.progress_of[name])].tolist() == gpus
+    driver.withdraw("range", 2.0)
+    assert driver.decide(2.0).placements.keys() == {"c"}
+    for name in ("b", "c"):
+        driver.withdraw(name, 3.0)
+    assert set(driver.state.gpus["free"].tolist()) == {10}
+    assert (driver.state.gpus["resident"] == -1).all()
+
+
 def test_a_rank_that_went_ahead_is_caught_up_with() -> None:
     driver = driven([job("a", 4, iterations=10)])
     driver.decide(0.0)
