@@ -2,7 +2,7 @@
 
 A rank is KEY there: KEY.lock is locked while anything of it lives (see :mod:`hocket.launch.guard`), KEY.pid,
 KEY.status and KEY.out are its process group, its status and what it printed last; KEY.earlier is what it
-printed before that, where it was much.
+printed before that, where it was much; KEY.asked is there once it was asked to end.
 
 Launchers put their workers into sessions of their own, where neither the lock nor a signal to the group may
 reach. All that a rank starts inherits a variable that no other rank has, and is found by it.
@@ -113,10 +113,18 @@ class Ranks:
         return found
 
     def stop(self, key: str, grace_s: float = GRACE_S) -> None:
-        """Ask a rank to end, and make it so much later; :meth:`conditions` says when it has."""
-        if key not in self._stopping:
-            self._stopping[key] = time.monotonic() + grace_s
+        """Ask a rank to end, and make it so much later; :meth:`conditions` says when it has.
+
+        It is asked once, also where that was another process: a second signal would disturb it as it saves.
+        """
+        if key in self._stopping:
+            return
+        self._stopping[key] = time.monotonic() + grace_s
+        asked = self._folder / f"{key}.asked"
+        if not asked.exists():
             self._signal(key, signal.SIGTERM)
+            with contextlib.suppress(OSError):  # a full disk
+                asked.touch()
 
     def kill(self, key: str) -> None:
         """End a rank now."""

@@ -224,6 +224,7 @@ class Attempts:
         a, b, c, d = (old + new for old, new in zip(record.parts, seconds, strict=True))
         record.parts = (a, b, c, d)
         del context.runs[job], context.by_attempt[run.attempt.name]
+        record.leaving = None
         run.over.set()
         # A rank whose node is lost to us may still have its gate.
         for link in run.links.values():

@@ -132,6 +132,23 @@ class ManagerContext:
         self.by_attempt[run.attempt.name] = run
         return run
 
+    def wait_for_leaving(self, run: RunningAttempt) -> bool:
+        """Let an attempt wait for those that were there as it was placed, and leave; whether there are any.
+
+        They keep their GPUs until they have saved, whichever job they leave for: the engine counts these as
+        free from the preemption on.
+        """
+        placed_s = run.record.placed_s or 0.0
+        run.waits_for = [
+            each
+            for each in self.runs.values()
+            if each is not run
+            and (leaving := each.record.leaving) is not None
+            and leaving.since_s <= placed_s
+            and not set(each.attempt.gpus).isdisjoint(run.attempt.gpus)
+        ]
+        return bool(run.waits_for)
+
     def keep_iterations(self) -> None:
         """Keep how far jobs are."""
         changed = []

@@ -41,10 +41,11 @@ _NEW_COLUMNS = {
     "placed_s": "real",
     "tried": "text not null default '[]'",
     "preempted": "integer not null default 0",
+    "leaving": "text not null default 'null'",
 }
 _COLUMNS = (
     "number, id, job, state, arrival_s, start_s, finish_s, attempt, iteration,"
-    " gpus, parts, why, cancelled, lost, own_failures, placed_s, tried, preempted"
+    " gpus, parts, why, cancelled, lost, own_failures, placed_s, tried, preempted, leaving"
 )
 MOST_TRIED = 20
 _MOST_EVENTS = 100_000
@@ -63,6 +64,13 @@ class Tried(msgspec.Struct, frozen=True, array_like=True):
     why: str
 
 
+class Leaving(msgspec.Struct, frozen=True, array_like=True):
+    """A preemption under way: since when, and why, the last attempt's ranks are to save and end."""
+
+    since_s: float
+    why: str
+
+
 @dataclass(kw_only=True)
 class Record:
     """A job as the database has it; times in seconds since the cluster's beginning.
@@ -72,7 +80,8 @@ class Record:
     ``parts``: seconds that it computed, waited for GPUs, transferred and waited for the network in all.
     ``cancelled``: it is to end, if it has not; ``lost_attempts``: how many ended because a node was gone,
     ``own_failures``: because its own processes failed; ``placed_s``: when the last one began, ``tried``:
-    those before, the newest of them; ``preempted``: how many ended because the job left its GPUs to another.
+    those before, the newest of them; ``preempted``: how many ended because the job left its GPUs to another,
+    ``leaving``: the one that is about to, whose GPUs are another job's once its ranks have ended.
     """
 
     number: int
@@ -92,6 +101,7 @@ class Record:
     placed_s: float | None = None
     tried: tuple[Tried, ...] = ()
     preempted: int = 0
+    leaving: Leaving | None = None
 
     @property
     def over(self) -> bool:
@@ -276,7 +286,7 @@ class Database:
             self._connection.executemany(
                 "update jobs set state = ?, start_s = ?, finish_s = ?, attempt = ?, iteration = ?, gpus = ?,"
                 " parts = ?, why = ?, cancelled = ?, lost = ?, own_failures = ?, placed_s = ?, tried = ?,"
-                " preempted = ? where number = ?",
+                " preempted = ?, leaving = ? where number = ?",
                 [(row[3], *row[5:], row[0]) for row in map(_row, records)],
             )
 
@@ -373,12 +383,13 @@ def _row(record: Record) -> tuple[Any, ...]:
         record.placed_s,
         msgspec.json.encode(record.tried).decode(),
         record.preempted,
+        msgspec.json.encode(record.leaving).decode(),
     )
 
 
 def _record(row: tuple[Any, ...]) -> Record:
     number, _, job, state, arrival_s, start_s, finish_s, attempt, iteration = row[:9]
-    gpus, parts, why, cancelled, lost, own_failures, placed_s, tried, preempted = row[9:]
+    gpus, parts, why, cancelled, lost, own_failures, placed_s, tried, preempted, leaving = row[9:]
     return Record(
         number=number,
         job=msgspec.json.decode(job, type=LiveJob),
@@ -397,4 +408,5 @@ def _record(row: tuple[Any, ...]) -> Record:
         placed_s=placed_s,
         tried=msgspec.json.decode(tried, type=tuple[Tried, ...]),
         preempted=preempted,
+        leaving=msgspec.json.decode(leaving, type=Leaving | None),
     )

@@ -45,6 +45,12 @@ class Driver(EngineRows):
         s.sites.chosen[: len(gpus)] = sorted(gpus)
         place_on(s, self.rules, progress.row, _tick(now_s))
 
+    def leave(self, job: str, num_gpus: int) -> None:
+        """A job that was added runs already, on so many GPUs, and was preempted: these are others'."""
+        progress = self.progress_of[job]
+        self.take_number(progress, num_gpus)
+        progress.leaves = True
+
     def add_rank(self, job: str, rank: int, iteration: int) -> None:
         """A rank talks to us; ``iteration`` of it are over, more or less than we knew."""
         progress = self.progress_of[job]

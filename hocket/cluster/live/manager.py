@@ -29,7 +29,7 @@ from hocket.cluster.live.api.prometheus_text import Metrics
 from hocket.cluster.live.attempts import Attempts
 from hocket.cluster.live.client_requests import Commands
 from hocket.cluster.live.context import ManagerContext, RunningAttempt
-from hocket.cluster.live.database import Database, Record
+from hocket.cluster.live.database import Database, Leaving, Record
 from hocket.cluster.live.devices import lacking_bytes, shared_out
 from hocket.cluster.live.driver import Driver
 from hocket.cluster.live.gatekeeper import Gatekeeper
@@ -216,26 +216,32 @@ class Manager:
             return
         context.add_to_engine(left)
         for record in left:
-            if record.state == "running":
-                run = context.begin_attempt(record)
-                run.started_s = 0.0
-                context.driver.adopt(record.job.id, record.gpus, now_s)
-            else:
+            if record.state != "running":
                 context.schedule_arrival(record)
+                continue
+            run = context.begin_attempt(record)
+            run.started_s = 0.0
+            if record.leaving is None:
+                context.driver.adopt(record.job.id, record.gpus, now_s)
+            else:  # what its GPUs have room for is another's
+                run.ending = run.ending or ("queued", record.leaving.why)
+                context.driver.leave(record.job.id, len(record.gpus))
+        for run in context.runs.values():
+            if context.wait_for_leaving(run):  # so none of its ranks was started
+                run.started_s = None
+                context.spawn(self._attempts.start(run))
         context.note(f"{len(left)} jobs were taken over")
         context.decide_soon()
 
     def _decide(self) -> None:
         context, now_s = self._context, self._context.now_s()
         actions = context.driver.decide(now_s)
-        leaving = {job: self._preempt(job, by) for job, by in actions.preemptions.items()}
+        leaving = [self._preempt(job, by, now_s) for job, by in actions.preemptions.items()]
         runs = [self._place(job, gpus, now_s) for job, gpus in actions.placements.items()]
         if runs:  # on disk, all at once, before anything of it happens
-            self._database.put([run.record for run in runs])
+            self._database.put([run.record for run in (*leaving, *runs)])
         for run in runs:
-            run.waits_for = [
-                each for job, each in leaving.items() if actions.preemptions[job] == run.record.job.id
-            ]
+            context.wait_for_leaving(run)
             context.spawn(self._attempts.start(run))
         self._gatekeeper.let_go(actions)
         since = context.driver.transferring()
@@ -252,12 +258,13 @@ class Manager:
         self._context.note(f"placed on {self._where(record)}{chosen}, attempt {record.attempt}", job)
         return self._context.begin_attempt(record)
 
-    def _preempt(self, job: str, by: str) -> RunningAttempt:
+    def _preempt(self, job: str, by: str, now_s: float) -> RunningAttempt:
         """Let an attempt end, and its job queue again."""
-        run = self._context.runs[job]
+        run, why = self._context.runs[job], f"preempted for {by}"
+        run.record.leaving = Leaving(now_s, why)
         if run.ending is None:
-            run.ending = ("queued", f"preempted for {by}")
-        self._context.note(f"preempted for {by}", job)
+            run.ending = ("queued", why)
+        self._context.note(why, job)
         return run
 
     def _where(self, record: Record) -> str:

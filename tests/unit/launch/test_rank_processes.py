@@ -84,6 +84,22 @@ def test_what_holds_on_is_killed_in_all_sessions(tmp_path: Path) -> None:
     assert again.conditions() == {}
 
 
+def test_a_rank_is_asked_to_end_once_whoever_asks(tmp_path: Path) -> None:
+    """A second signal would disturb it as it saves; it is made to end when the second one says."""
+    ranks, asked = Ranks(tmp_path / "ranks", ()), tmp_path / "asked"
+    script = "trap 'echo asked >> asked' TERM; touch ready; while true; do sleep 0.02; done"
+    ranks.start("a", ["sh", "-c", script], {}, str(tmp_path))
+    while not (tmp_path / "ready").exists():
+        time.sleep(0.02)
+    ranks.stop("a", 60.0)
+    while not asked.exists():
+        time.sleep(0.02)
+    again = Ranks(tmp_path / "ranks", ())
+    again.stop("a", 0.3)
+    assert until_ended(again, "a") == {"a": LOST}
+    assert asked.read_text() == "asked\n"
+
+
 def test_a_rank_that_could_not_be_started_was_not(tmp_path: Path) -> None:
     ranks = Ranks(tmp_path / "ranks", ())
     with pytest.raises(FileNotFoundError):

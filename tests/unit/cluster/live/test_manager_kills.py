@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -44,7 +44,7 @@ def noting(name: str, folder: Path, chance: random.Random) -> LiveJob:
 
 
 @contextlib.contextmanager
-def manager(state: Path) -> Iterator[subprocess.Popen[str]]:
+def manager(state: Path, cluster: Sequence[str] = _CLUSTER) -> Iterator[subprocess.Popen[str]]:
     """A manager that listens; killed in the end."""
     command = [
         sys.executable,
@@ -56,7 +56,7 @@ def manager(state: Path) -> Iterator[subprocess.Popen[str]]:
         str(state),
         "--page",
         "off",
-        *_CLUSTER,
+        *cluster,
     ]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
@@ -81,16 +81,21 @@ def acknowledged(state: Path, job: LiveJob) -> bool:
     return True
 
 
-def until_over(state: Path) -> Status:
-    """The cluster, once no job waits or runs."""
+def until(state: Path, due: Callable[[Status], bool]) -> Status:
+    """The cluster, once it is as it is to be."""
     deadline_s = time.monotonic() + _LIMIT_S
     while True:
         status = ask_manager(contact_of(state), AskStatus()).status
         assert status is not None
-        if all(job.state not in ("queued", "running") for job in status.jobs):
+        if due(status):
             return status
         assert time.monotonic() < deadline_s, status
         time.sleep(0.1)
+
+
+def is_over(status: Status) -> bool:
+    """Whether no job waits or runs."""
+    return all(job.state not in ("queued", "running") for job in status.jobs)
 
 
 def ran_once(path: Path, ranks: int) -> int:
@@ -131,7 +136,7 @@ def test_managers_that_are_killed_around_submissions_lose_no_job_and_finish_none
         tokens.add(contact_of(state).token)
         assert known <= {job.id for job in ask_manager(contact_of(state), AskStatus()).status.jobs}
         assert all(acknowledged(state, job) for job in unsure)
-        status = until_over(state)
+        status = until(state, is_over)
     assert {job.id: job.state for job in status.jobs} == {job.id: "finished" for job in jobs}
     again = sum(ran_once(tmp_path / f"{job.id}.ran", job.gpus) - 1 for job in jobs)
     assert len(tokens) == 1
