@@ -136,12 +136,13 @@ def rho_text(rho: float) -> str:
     return "under 0.01" if rho < 0.01 else f"{rho:.2g}" if rho < 100 else f"{rho:.0f}"
 
 
-def caution_lines(of: str, caveat: str) -> list[str]:
-    """The parts of ``caveat``, which semicolons part, in a line each; none of an empty one."""
-    parts = caveat.split("; ") if caveat else []
-    if len(parts) == 1:
-        return [f"Caution, of {of}: {parts[0]}"]
-    return [f"Caution {k} of {len(parts)}, of {of}: {part}" for k, part in enumerate(parts, 1)]
+def caution_lines(caveat: str, cards: Sequence[str] = ()) -> list[str]:
+    """The parts of a step's ``caveat``, which semicolons part, in a line each; none of an empty one.
+
+    ``cards``: those that the step is for, where an answer has steps for several.
+    """
+    of = f" for {listed(cards)}" if cards else ""
+    return [f"Caution{of}: {part}" for part in caveat.split("; ") if part]
 
 
 def hours_text(hours: float) -> str:

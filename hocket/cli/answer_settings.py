@@ -133,10 +133,7 @@ def assumptions(graph: StepGraph, settings: Sequence[AnswerSetting]) -> str:
     for setting in settings:
         if setting.text:
             by_source.setdefault(setting.source, []).append(setting.text)
-    if set(by_source.get(DEFAULT, ())) >= _FREE_PARSING:
-        unsaid = [text for text in by_source[DEFAULT] if text not in _FREE_PARSING]
-        by_source[DEFAULT] = [*unsaid, "parsing 0 s"]
-    by_source["by default"] = by_source.pop(DEFAULT, [])
+    by_source["by default"] = [text for text in by_source.pop(DEFAULT, []) if text not in _FREE_PARSING]
     said = [f"{source}: {', '.join(texts)}" for source, texts in by_source.items() if texts]
     from hocket.graph.update_operations import waits_for_all_gradients
 
@@ -150,7 +147,7 @@ def assumptions(graph: StepGraph, settings: Sequence[AnswerSetting]) -> str:
 
 def caution(graph: StepGraph) -> list[str]:
     """The step's caveat as lines below an answer, of which they say which way it errs; empty: none."""
-    return caution_lines("the step", graph.caveat)
+    return caution_lines(graph.caveat)
 
 
 def caveat_setting(graph: StepGraph) -> list[AnswerSetting]:

@@ -146,11 +146,7 @@ def cautions(rental: Rental) -> list[str]:
             if step.caveat and step.batch_size == row.batch_size:
                 alike = step.caveat.replace(row.device, "this card")
                 found.setdefault(alike, {})[row.device] = None
-    return [
-        line
-        for caveat, cards in found.items()
-        for line in caution_lines(f"the step on {listed(list(cards))}", caveat)
-    ]
+    return [line for caveat, cards in found.items() for line in caution_lines(caveat, list(cards))]
 
 
 def left_out(rental: Rental) -> list[str]:

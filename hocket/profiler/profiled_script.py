@@ -33,8 +33,8 @@ from hocket.signals import Stop
 
 _LEFT_OUT = "torch.compile is left out: operations are seen, and take longer, uncompiled"
 _CAVEAT = (
-    "measured without the script's torch.compile: as a rule computing is too long, so that examples/s and the"
-    " network's share are too small"
+    "the step was measured without the script's torch.compile: as a rule computing is too long, so that"
+    " examples/s and the network's share are too small"
 )
 _LIGHTNING = ("lightning.", "lightning_fabric.")
 _WRAPPERS = ("lightning.", "pytorch_lightning.", "accelerate.", "torch.")

@@ -104,12 +104,9 @@ def test_digits_round_at_the_third(value: float) -> None:
 
 
 def test_each_part_of_a_caveat_is_a_line() -> None:
-    assert caution_lines("the step", "") == []
-    assert caution_lines("the step", "too long") == ["Caution, of the step: too long"]
-    assert caution_lines("the step", "too long; do not decide by it") == [
-        "Caution 1 of 2, of the step: too long",
-        "Caution 2 of 2, of the step: do not decide by it",
-    ]
+    assert caution_lines("") == []
+    assert caution_lines("too long; too few") == ["Caution: too long", "Caution: too few"]
+    assert caution_lines("too long", ["l4", "a10"]) == ["Caution for l4 and a10: too long"]
 
 
 @pytest.mark.parametrize(

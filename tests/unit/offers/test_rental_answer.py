@@ -121,9 +121,9 @@ def test_alike_caveats_of_several_cards_are_one() -> None:
     graphs = [replace(STEP, device=card, caveat=f"{card} is not fitted") for card in ("l4", "a10")]
     offers = [replace(FAST, name="x", device="l4"), replace(FAST, name="y", device="a10", price_per_hour=9)]
     rental = rent(graphs, offers, TrainingJob(examples=96))
-    assert cautions(rental) == ["Caution, of the step on a10 and l4: this card is not fitted"] or cautions(
-        rental
-    ) == ["Caution, of the step on a10: this card is not fitted"]
+    assert cautions(rental) == ["Caution for a10 and l4: this card is not fitted"] or cautions(rental) == [
+        "Caution for a10: this card is not fitted"
+    ]
 
 
 def test_the_page_and_the_summary_have_the_answer() -> None:

@@ -133,7 +133,7 @@ def test_what_a_script_compiles_is_measured_as_the_plain_scripts(script, tmp_pat
     assert first == f"{tmp_path}/train.py: measuring the SGD of a Net"
     assert "Warning" not in run.stderr
     graph = load_step(tmp_path / "step.json")
-    assert graph.caveat.startswith("measured without the script's torch.compile")
+    assert graph.caveat.startswith("the step was measured without the script's torch.compile")
     assert rows_of(graph).keys() == expected_rows().keys()
 
 
