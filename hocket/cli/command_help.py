@@ -19,6 +19,10 @@ from hocket.cli.help_text import help_text
 from hocket.cli.panels import GENERAL, option
 
 _PARSED = re.compile(", unable to parse string as an? .*")
+_SEVERAL_WORKERS = re.compile(
+    r"'--workers': '(?P<given>[\d\s]+[-,][-,\d\s]*)' (?:is not|should be) a valid int"
+)
+_OF_ONE_NUMBER = ("hocket tune", "hocket plan", "hocket simulate")
 _NOT_ONE_OF = re.compile(r"'(?P<name>[^']*)' is not one of (?P<valid>.*)")
 
 
@@ -201,4 +205,10 @@ def usage_error(error: Any) -> str:
         message += f"; did you mean '{near[0]}'?" if near else ""
     context = getattr(error, "ctx", None)
     path = "hocket" if context is None else context.command_path
+    several = _SEVERAL_WORKERS.search(message)
+    if several is not None and path in _OF_ONE_NUMBER:
+        return (
+            f"--workers {several['given']}: '{path}' takes one number; for several: hocket predict STEP"
+            f" --workers {several['given']}"
+        )
     return f"{message}{'' if message.endswith('?') else '.'} See '{path} --help'."

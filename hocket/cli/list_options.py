@@ -46,6 +46,11 @@ def counts(text: str, what: str) -> list[int]:
     return list(found)
 
 
+def singly(text: str) -> set[int]:
+    """The counts that a list for :func:`counts` names by themselves, and the ends of its ranges."""
+    return {int(number) for part in text.split(",") for number in part.split("-")}
+
+
 def speeds(text: str) -> tuple[float, ...]:
     """Speeds relative to the machine that was profiled, one a worker; their range is the predictor's rule."""
     return _each(text, "speed", _number)

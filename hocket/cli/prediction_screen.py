@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
 
+from hocket.cli.list_options import singly
 from hocket.cli.next_command import beyond_order, measure_again
 from hocket.cli.screen import MORE, NETWORK_OPTIONS, Sheet, command_line, show
 from hocket.text import capitalized, scaled_text
@@ -35,26 +36,38 @@ def show_rows(
     rows: Sequence[Prediction],
     points: Sequence[MeasuredThroughput],
     answer: Answer,
+    gpus: int,
 ) -> None:
-    """Print the answers first, and what makes figures uncertain last."""
+    """Print the answers first, and what makes figures uncertain last; of many rows a few, of whole nodes.
+
+    ``gpus``: of a node, 1 where there is no node.
+    """
     from hocket.columns import in_one_line
     from hocket.predictor.answer import caveats
     from hocket.predictor.prediction_notes import base_note
     from hocket.report.prediction_table import narrow_columns, prediction_columns, saturated_rows
+    from hocket.report.telling_rows import telling_rows
 
     wide = context.params["wide"]
-    columns = prediction_columns(rows, points) if wide else in_one_line(narrow_columns(rows, points))
+    named = singly(context.params["workers"]) | {point.workers for point in points}
+    shown = list(rows) if wide else telling_rows(rows, named, gpus)
+    columns = prediction_columns(shown, points) if wide else in_one_line(narrow_columns(shown, points))
+    more = MORE
+    if left_out := len(rows) - len(shown):
+        more = f"{left_out} of {len(rows)} rows are left out: --wide shows all rows and columns"
+    kept = set(map(id, shown))
+    bold = [at_knee for row, at_knee in zip(rows, saturated_rows(rows), strict=True) if id(row) in kept]
     base = base_note(rows)
     remarks = [
         *([] if base is None else [capitalized(base)]),
         *_free_machines(context, rows),
         *answer.remarks,
+        *([] if wide else [more]),
     ]
-    remarks += [*answer.remarks, *([] if wide else [MORE])]
     show(
         answer.lines,
         assumptions=answer.assumptions,
-        sheets=[Sheet("", columns, saturated_rows(rows))],
+        sheets=[Sheet("", columns, bold)],
         remarks=remarks,
         notes=caveats(rows),
         following=answer.following,

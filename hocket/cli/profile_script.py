@@ -7,9 +7,11 @@ import os
 import sys
 import threading
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 from hocket.cli.printing import note, warn
+from hocket.cli.profile_pace import StepPace
 from hocket.cli.stoppable import Stoppable
 
 _PATIENCE_S, _GLANCE_S, _LINE_S = 5.0, 0.05, 10.0
@@ -27,12 +29,14 @@ def measure_script(
     place = output if is_standard_output(output) else output.absolute()  # the script may leave the folder
     rank = os.environ.get("RANK", "0")
     lines, notice = StepLines(script), BusyNotice(lambda line: note(f"{script}: {line}"))
+    pace = StepPace(str(script), steps)
 
     def report(done: int, total: int) -> None:
         notice.look()
+        pace.report(done, total)
         lines.report(done, total)
 
-    with Stoppable():
+    with pace.told_when_stopped() if rank == "0" else nullcontext(), Stoppable():
         measured = profile_script(
             script,
             arguments,

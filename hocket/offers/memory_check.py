@@ -21,8 +21,12 @@ def fits_sharded(graph: StepGraph, card: str, network: Network) -> bool:
     """True if the step fits its card, sharded over all of ``network`` in FSDP2's default units."""
     if graph.memory is None or card not in DEVICES or network.num_workers == 1:
         return False
-    needed = ShardedEvaluator(graph, network).memory_bytes(plan(graph, network, "fsdp"))
-    return needed <= DEVICES[card].memory_bytes
+    return sharded_bytes(graph, network) <= DEVICES[card].memory_bytes
+
+
+def sharded_bytes(graph: StepGraph, network: Network) -> float:
+    """The bytes that a card needs for the step, sharded over all of ``network`` in FSDP2's default units."""
+    return ShardedEvaluator(graph, network).memory_bytes(plan(graph, network, "fsdp"))
 
 
 def largest_sharded(graph: StepGraph, card: str, cards: int) -> int:

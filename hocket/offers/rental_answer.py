@@ -9,6 +9,7 @@ from hocket.network import USUAL_STARTUP_S
 from hocket.offers.node_network import inside_bps
 from hocket.offers.offer import Offer
 from hocket.offers.pareto_front import cheapest_of, fastest_of
+from hocket.offers.spare import spare_text
 from hocket.text import (
     amount_text,
     capitalized,
@@ -60,7 +61,10 @@ def _told(rental: Rental, row: RentalRow) -> str:
     outcome = next(each for each in rental.outcomes if each.offer.name == row.offer)
     said = f"{row.machines} ({row.offer}): {hours_text(row.hours)}{_range(row)}"
     said += f", {amount_text(row.cost, rental.currency)}"
-    return f"{said}; efficiency {row.efficiency:.0%}, {_bound(outcome, row)}"
+    step = next((each for each in outcome.steps if each.batch_size == row.batch_size), None)
+    spare = spare_text(row, outcome.offer, rental.job, step)
+    said += f"; efficiency {row.efficiency:.0%}, {_bound(outcome, row)}"
+    return f"{said}, with {spare}" if spare else said
 
 
 def _gain(cheapest: RentalRow, fastest: RentalRow) -> str:

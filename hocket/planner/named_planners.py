@@ -84,6 +84,10 @@ BEST_BUCKETS = "ddp-best"
 """DDP with its best bucket size: a policy of the tuner's, since a simulation decides which one that is."""
 
 
+SEARCH = "search"
+"""What changes the plans of policies, as long as it has time, and keeps what makes the step shorter."""
+
+
 def policies_of(architecture: Architecture) -> list[str]:
     """The names of the policies for ``architecture``."""
     return [name for name, policy in POLICIES.items() if policy.architecture == architecture]

@@ -23,7 +23,7 @@ from hocket.predictor.prediction_notes import (
     waits_together,
     workers_text,
 )
-from hocket.text import counted, digits, rate_text
+from hocket.text import capitalized, counted, digits, rate_text
 
 _LITTLE = 0.25  # of what workers that are added could bring, below which they are said to bring little
 _MORE = 1.05  # times the workers, from which on throughput has to have grown by more than chance
@@ -140,7 +140,7 @@ def _growth(curve: Sequence[Prediction]) -> str:
         alone = f"one worker alone, {apart}"
         if len(curve) == 1:
             return f"{alone}, is faster, {rate_text(best.alone_throughput)}: {said}"
-        return f"no number tried reaches {alone}, {rate_text(best.alone_throughput)}; {said}"
+        return f"no number tried reaches {alone}, {rate_text(best.alone_throughput)}. {capitalized(said)}"
     return said
 
 
@@ -154,7 +154,7 @@ def _course(curve: Sequence[Prediction], best: Prediction) -> str:
         compared = "slower" if slower else _no_faster(curve[1:], least)
         said = f"{_are(curve[1:])} {compared} than {least.workers}"
         return (
-            f"{said} ({_ratios(curve[1:], least)}): stay with {least.workers}, {_rate(least)}"
+            f"{said} ({_ratios(curve[1:], least)}). Stay with {least.workers}, {_rate(least)}"
             f"; {_busiest(curve[1], f'with {curve[1].workers}')}"
         )
     if fastest(curve) is best:
@@ -175,24 +175,25 @@ def _course(curve: Sequence[Prediction], best: Prediction) -> str:
         if grows and level
         else ""
     )
-    return f"{_dip(curve, shown)}{said}; {_busiest(shown, f'with {shown.workers}')}{why}"
+    dip = _dip(curve, shown)
+    return f"{dip}{capitalized(said) if dip else said}; {_busiest(shown, f'with {shown.workers}')}{why}"
 
 
 def _dip(curve: Sequence[Prediction], shown: Prediction) -> str:
     """A clause on rows before ``shown`` by which nothing is gained over fewer workers; empty without any."""
     slower = [row for row in curve[1:] if is_faster(curve[0], row)]
     if slower:
-        return f"{_are(slower)} slower than {curve[0].workers} ({_ratios(slower, curve[0])}); "
+        return f"{_are(slower)} slower than {curve[0].workers} ({_ratios(slower, curve[0])}). "
     before = [row for row in curve if row.workers < shown.workers]
     for k, row in enumerate(before):
         more = [other for other in before[k + 1 :] if other.workers >= _MORE * row.workers]
         level = [other for other in more if not is_faster(other, row)]
         if level:
-            return f"{_are(level)} {_no_faster(level, row)} than {row.workers} ({_ratios(level, row)}); "
+            return f"{_are(level)} {_no_faster(level, row)} than {row.workers} ({_ratios(level, row)}). "
     first, second = curve[:2]
     added = second.workers / first.workers - 1
     if shown.workers > second.workers and second.throughput / first.throughput - 1 < _LITTLE * added:
-        return f"{_are([second])} only {_ratios([second], first)} as fast as {first.workers}; "
+        return f"{_are([second])} only {_ratios([second], first)} as fast as {first.workers}. "
     return ""
 
 
@@ -225,14 +226,15 @@ def _reached(row: Prediction) -> str:
 
 def _rate(row: Prediction) -> str:
     beside = [] if row.range_text is None else [row.range_text]
-    if row.speedup is not None and row.efficiency is not None:
-        beside.append(f"{row.speedup:.2f}x one worker alone, efficiency {row.efficiency:.0%}")
+    if row.speedup is not None and (row.servers or f"{row.speedup:.2f}" != "1.00"):
+        beside.append(f"{row.speedup:.2f}x one worker alone")
     return rate_text(row.throughput) + (f" ({'; '.join(beside)})" if beside else "")
 
 
 def _busiest(row: Prediction, where: str = "") -> str:
-    share = row.busiest if row.takes_turns else f"{row.bottleneck}, {row.bottleneck_utilization:.0%}"
-    said = f"busiest{f' {where}' if where else ''}: {share} of the time"
+    """The busiest resource; for how much of the time it is, the table has."""
+    turns = f" and {row.other_way}, in turns" if row.takes_turns else ""
+    said = f"busiest{f' {where}' if where else ''}: {row.bottleneck}{turns}"
     if (row.uneven_fraction or 0.0) >= _UNEVEN:
         said += (
             f"; up to {row.uneven_fraction:.0%} is waiting for each step's slowest worker, as"

@@ -59,10 +59,8 @@ def _sentence(graph: StepGraph, row: Prediction, batches: int, found: Prediction
     update = row.workers * graph.batch_size
     said = f"larger updates decide: with the gradients of {counted(batches, 'batch', 'batches')} summed up"
     said += f" before each exchange, {row.machines} reach {rate_text(found.throughput)}"
-    if found.speedup is not None and found.efficiency is not None:
-        said += f" ({found.speedup:.2f}x one worker alone, efficiency {found.efficiency:.0%})"
-    said += f", {digits(found.throughput / row.throughput)} times as many, in updates of"
+    said += f", {digits(found.throughput / row.throughput)} times as many. Updates are then of"
     return (
-        f"{said} {batches * update:,} examples for {update:,}; whether training then takes more examples is"
-        " not in this"
+        f"{said} {batches * update:,} examples instead of {update:,}; whether training takes more examples"
+        " for that is not in this"
     )

@@ -144,8 +144,12 @@ class Prediction(Summarized, msgspec.Struct, frozen=True, kw_only=True):
         said = f"{self.bottleneck} {self.bottleneck_utilization:.0%}"
         if not self.takes_turns:
             return said
-        other = {"downlink": "uplink", "uplink": "downlink"}.get(self.bottleneck, "the other way")
-        return f"{said}, {other} {self.opposite_utilization:.0%}"
+        return f"{said}, {self.other_way} {self.opposite_utilization:.0%}"
+
+    @property
+    def other_way(self) -> str:
+        """The name of the other direction of the bottleneck's links."""
+        return {"downlink": "uplink", "uplink": "downlink"}.get(self.bottleneck, "the other way")
 
     @property
     def range_text(self) -> str | None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from hocket.graph.result import ResultRow, is_level
-from hocket.planner.named_planners import BEST_BUCKETS, USUAL
+from hocket.planner.named_planners import BEST_BUCKETS, SEARCH, USUAL
 from hocket.report.result_files import Entry
 
 
@@ -15,13 +15,15 @@ def rank_entries(entries: Iterable[Entry]) -> list[Entry]:
     """The fastest first: by throughput, then by step time; ties stay in the order they came.
 
     Throughput comes first because results may differ in their number of workers; where they do not, it ranks
-    as the step time does. Where nothing beats the usual policy, or else DDP's best bucket, that comes first.
+    as the step time does. Where nothing beats the usual policy, or else DDP's best bucket, that comes first,
+    and else one that a search has found no better plan than.
     """
     ranked = sorted(entries, key=lambda entry: (-entry.row.throughput, entry.row.iteration_s))
     if not ranked:
         return ranked
     first = ranked[0].row
-    for name in (USUAL.get(first.architecture), BEST_BUCKETS):
+    policies = [entry.row.policy for entry in ranked if entry.row.policy != SEARCH]
+    for name in (USUAL.get(first.architecture), BEST_BUCKETS, *policies):
         for entry in ranked:
             row = entry.row
             if (

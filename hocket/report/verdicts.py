@@ -8,13 +8,14 @@ from hocket.graph import Plan
 from hocket.graph.plan import has_halves
 from hocket.graph.result import LEVEL, WAITING, ResultRow, is_level
 from hocket.planner.allreduce_baselines import DDP_BUCKET_BYTES
-from hocket.planner.named_planners import BEST_BUCKETS, USUAL
+from hocket.planner.named_planners import BEST_BUCKETS, SEARCH, USUAL
 from hocket.report.best_result import over_bound
 from hocket.report.comparison import Comparison
 from hocket.text import counted, duration_text, listed, percent_text, rho_text, time_unit
 
 LITTLE = 0.03
 """Of a step, up to which another way of training is hardly worth it."""
+_DEFAULT = f"{DDP_BUCKET_BYTES >> 20} MiB"
 _MADE_UP = 1.5  # times the gain that is left where every step is the mean one
 _NAMED = 3  # of several policies in a row
 
@@ -75,7 +76,7 @@ def ranking_verdict(rows: Sequence[ResultRow], where: str, alike_s: Mapping[str,
     take as long as the fastest one's, to 0.05%, are named with it. ``alike_s``: as
     :class:`hocket.tuner.Tuning` has it, the times where no step is slower than another.
     """
-    best, usual = min(rows, key=lambda row: row.iteration_s), usual_row(rows)
+    best, usual = _first(rows), usual_row(rows)
     buckets = best_buckets_row(rows)
     level = [row for row in rows if is_level(row.iteration_s, best.iteration_s)]
     if usual in level:
@@ -88,9 +89,11 @@ def ranking_verdict(rows: Sequence[ResultRow], where: str, alike_s: Mapping[str,
     if usual is not None:
         compared.append(_against(best, usual, buckets, alike_s))
     if buckets is not None and buckets not in level and not _is_default(buckets, usual):
-        theirs = f"ddp's best bucket ({_step(buckets, usual)}, {_bucket(buckets)})"
-        compared.append(_apart_from(best, buckets, theirs, alike_s))
-    return f"{told}{_step(best, usual)} a step {where}" + _clauses_text(compared) + _least(best, usual)
+        compared.append(_apart_from(best, buckets, f"ddp's best bucket ({_bucket(buckets)})", alike_s))
+    said = f"{told}{_step(best, usual)} a step {where}"
+    if len(compared) > 1:
+        return f"{said}. That is {', '.join(compared)}{_least(best, usual)}"
+    return said + _clauses_text(compared) + _least(best, usual)
 
 
 def ranking_remarks(rows: Sequence[ResultRow], alike_s: Mapping[str, float] | None = None) -> list[str]:
@@ -98,10 +101,11 @@ def ranking_remarks(rows: Sequence[ResultRow], alike_s: Mapping[str, float] | No
 
     The last where it gains nearly as much; ``alike_s`` as in :func:`ranking_verdict`.
     """
-    best = min(rows, key=lambda row: row.iteration_s)
+    best = _first(rows)
     rho = rho_text(best.rho)
     remarks = [f"Rho {rho}: a step's transfers, by {best.policy}, take {rho} times as long as its computing"]
     buckets, usual = best_buckets_row(rows), usual_row(rows)
+    remarks += _if_alike(best, [row for row in (usual, buckets) if row is not None], alike_s or {})
     if usual is not None and alike_s and {best.policy, usual.policy} <= alike_s.keys():
         drawn = _apart(best.iteration_s, usual.iteration_s)
         if _is_made_up(drawn, _apart(alike_s[best.policy], alike_s[usual.policy])):
@@ -173,11 +177,17 @@ def _step(row: ResultRow, beside: ResultRow | None) -> str:
     return duration_text(row.iteration_s, time_unit(times_s))
 
 
+def _first(rows: Sequence[ResultRow]) -> ResultRow:
+    """The first of ``rows``, as they are ranked, that none beats."""
+    least_s = min(row.iteration_s for row in rows)
+    return next(row for row in rows if is_level(row.iteration_s, least_s))
+
+
 def _named(level: Sequence[ResultRow]) -> str:
     """The policies of ``level``, the fastest ones, and whether a search from them found no better one."""
-    names = [row.title for row in level if row.policy != "search"]
+    names = [row.title for row in level if row.policy != SEARCH]
     if not names:
-        return "search"
+        return f"{SEARCH} (a plan found by changing theirs)"
     shown = names if len(names) <= _NAMED else [names[0], f"{len(names) - 1} others"]
     alike = f"{listed(shown)}{' alike' if len(shown) > 1 else ''}"
     return alike if len(names) == len(level) else f"{alike} (search found none better)"
@@ -189,10 +199,9 @@ def _against(
     buckets: ResultRow | None = None,
     alike_s: Mapping[str, float] | None = None,
 ) -> str:
-    of_buckets = f", buckets of {DDP_BUCKET_BYTES >> 20} MiB" if usual.policy == "ddp" else ""
+    theirs = f"{usual.policy} (buckets of {_DEFAULT})" if usual.policy == "ddp" else usual.policy
     if buckets is not None and _is_default(buckets, usual):
-        of_buckets += ", its best size"
-    theirs = f"{usual.policy} ({_step(usual, row)}{of_buckets})"
+        theirs = f"{usual.policy} (buckets of {_DEFAULT}, its best size)"
     if is_level(row.iteration_s, usual.iteration_s) or not usual.iteration_s:
         return f"as long as {theirs}"
     return _apart_from(row, usual, theirs, alike_s or {})
@@ -202,18 +211,31 @@ def _apart_from(row: ResultRow, other: ResultRow, theirs: str, alike_s: Mapping[
     """The step of ``row`` beside that of ``other``, called ``theirs``, and if all steps were alike.
 
     A gain that uneven steps make up is more likely the profile's machine than the order of transfers: then
-    what is left of it comes first.
+    what is left of it is told, and the table alone has the rest.
     """
     drawn = row.iteration_s / other.iteration_s - 1
-    said = f"{_percents(drawn)} than {theirs}"
+    alike = _apart_alike(row, other, alike_s)
+    if alike is None or not _is_made_up(drawn, alike):
+        return f"{_percents(drawn)} than {theirs}"
+    return f"{_percents(alike) if alike else 'no less'} than {theirs} if all steps were alike"
+
+
+def _apart_alike(row: ResultRow, other: ResultRow, alike_s: Mapping[str, float]) -> float | None:
+    """The share that the steps of two rows are apart if all were alike; None where that is unknown."""
     ours_s, theirs_s = alike_s.get(row.policy), alike_s.get(other.policy)
-    if ours_s is None or not theirs_s:
-        return said
-    alike = _apart(ours_s, theirs_s)
-    if not _is_made_up(drawn, alike):
-        return f"{said}, {_percents(alike)} if all steps were alike"
-    left = _percents(alike) if alike else "no less"
-    return f"{left} than {theirs} if all steps were alike, {_percents(drawn)} as unlike as they were measured"
+    return _apart(ours_s, theirs_s) if ours_s is not None and theirs_s else None
+
+
+def _if_alike(best: ResultRow, others: Sequence[ResultRow], alike_s: Mapping[str, float]) -> list[str]:
+    """A remark on what is left of a gain over ``others`` if all steps were alike; none where it is told."""
+    said = [
+        f"{_percents(alike)} than {other.title}"
+        for other in others
+        if other is not best
+        and (alike := _apart_alike(best, other, alike_s)) is not None
+        and not _is_made_up(best.iteration_s / other.iteration_s - 1, alike)
+    ]
+    return [f"If all steps were alike: {listed(said)}"] if said else []
 
 
 def _apart(ours_s: float, theirs_s: float) -> float:
@@ -246,7 +268,7 @@ def _least(row: ResultRow, usual: ResultRow | None) -> str:
     if above <= LEVEL:
         return ", the least that any order of as many transfers can take"
     unit = time_unit([row.iteration_s, *([] if usual is None else [usual.iteration_s])])
-    said = f"; no order of as many transfers takes less than {duration_text(row.bound_s, unit)}"
+    said = f". No order of as many transfers takes less than {duration_text(row.bound_s, unit)}"
     if usual is not None and not is_level(row.bound_s, usual.iteration_s):
         of_usual = "" if usual is row else f" than {usual.policy}"
         said += f", {_percents(row.bound_s / usual.iteration_s - 1)}{of_usual}"

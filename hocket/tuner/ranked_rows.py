@@ -9,7 +9,7 @@ import msgspec
 
 from hocket.graph import ResultRow, StepGraph, Timeline
 from hocket.graph.result import WAITING, is_level
-from hocket.planner.named_planners import BEST_BUCKETS, USUAL
+from hocket.planner.named_planners import BEST_BUCKETS, SEARCH, USUAL
 from hocket.sim import Result, simulate
 from hocket.tuner.policies import PlannedPolicy
 from hocket.tuner.tuning_request import TuningRequest
@@ -35,7 +35,8 @@ class RankedRows:
             planned[name] = dataclasses.replace(planned[name], drawn_anew=False)
             self.rows[0] = self._row_of(planned[name])
             self.rows.sort(key=lambda row: row.iteration_s)
-        self._prefer([name for name in (USUAL[request.architecture], BEST_BUCKETS) if name in planned])
+        usual = [name for name in (USUAL[request.architecture], BEST_BUCKETS) if name in planned]
+        self._prefer([*usual, *(row.policy for row in self.rows if row.policy != SEARCH)])
 
     def _simulated(self, graph: StepGraph, made: PlannedPolicy, *, timeline: bool = False) -> Result:
         return simulate(
@@ -64,6 +65,8 @@ class RankedRows:
 
     def _prefer(self, names: Sequence[str]) -> None:
         """Put the first of ``names`` that nothing beats in front: what gains nothing is not worth its use.
+
+        Nor is a search's plan another name for what a policy finds, too.
 
         One whose rows are of orders drawn anew stays in its place, as a plan holds one draw.
         """

@@ -11,6 +11,7 @@ from hocket.graph import StepGraph
 from hocket.graph.clipped_step import clipped_for
 from hocket.network import Network
 from hocket.planner import Architecture, Barrier
+from hocket.planner.named_planners import SEARCH
 from hocket.sim import check_iterations
 from hocket.tuner.planned_policies import planned_policies, searched
 from hocket.tuner.policies import check_request, usual_architecture
@@ -113,7 +114,7 @@ def tune(
     )
     planned = planned_policies(request)
     found = searched(request, [made.plan for made in planned.values()])
-    planned["search"] = found.made
+    planned[SEARCH] = found.made
     ranked = RankedRows(request, planned, found.within_s)
     unclipped = None
     if request.graph is not graph:

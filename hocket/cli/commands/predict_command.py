@@ -150,7 +150,8 @@ def predict(
         for line in more:
             note(line)
     else:
-        show_rows(context, rows, points, answer._replace(lines=[*answer.lines, *caution(graph)]))
+        gpus = 1 if network.nodes is None else network.nodes.gpus
+        show_rows(context, rows, points, answer._replace(lines=[*answer.lines, *caution(graph)]), gpus)
     if idle is not None:
         note(idle)
     if (partly := partly_filled(network, num_workers)) is not None:

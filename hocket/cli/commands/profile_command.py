@@ -13,6 +13,7 @@ from hocket.cli.name_options import complete_device, complete_model, lowercase, 
 from hocket.cli.option_groups import grouped
 from hocket.cli.panels import OUTPUT, PROFILE, option
 from hocket.cli.printing import note, note_table, progress, warn
+from hocket.cli.profile_pace import StepPace
 from hocket.cli.profile_script import measure_script
 from hocket.datasheets import Device, Precision
 from hocket.errors import HocketError
@@ -237,11 +238,12 @@ def _measured(target: str, step: ProfileOptions) -> Profile:
 
     check_device(step.device)
     setup = on_device(load(target, step.batch_size, training=not step.inference), step.device)
-    notice = BusyNotice(note)
-    with progress(f"profiling {target} on {step.device}") as report:
+    notice, pace = BusyNotice(note), StepPace(target, step.steps)
+    with pace.told_when_stopped(), progress(f"profiling {target} on {step.device}") as report:
 
         def between_steps(done: int, total: int) -> None:
             notice.look()
+            pace.report(done, total)
             report(done, total)
 
         return profile_step(

@@ -206,18 +206,9 @@ def tune(
                 or train_command(context, graph, found.plan, network, str(written))
             ),
         )
-    note(f"{written}: the plan of {_written(ranked)}; the search tried {counted(found.evaluations, 'plan')}")
+    note(f"{written}: the plan of {ranked[0].title}; the search tried {counted(found.evaluations, 'plan')}")
     if report is not None:
         note(f"{report}: open it in a browser")
-
-
-def _written(ranked: Sequence[ResultRow]) -> str:
-    """The best policy, and for a search's plan which other one is as fast: the verdict names that one."""
-    from hocket.graph.result import is_level
-
-    best, *others = ranked
-    level = [row.title for row in others if is_level(row.iteration_s, best.iteration_s)]
-    return f"{best.title}, as fast as {level[0]}'s" if best.policy == "search" and level else best.title
 
 
 def _time_against_memory(frontier: Sequence[tuple[float, float]]) -> list[Sheet]:

@@ -117,7 +117,8 @@ def test_rare_options_are_counted_and_listed_on_request() -> None:
         ),
         (["plan", "x.json"], "writes the best plan. See 'hocket plan --help'."),
         (["lab", "up", "--nodes", "two"], "See 'hocket lab up --help'."),
-        (["tune", "x.json", "--workers", "4,16"], "Invalid value for '--workers': '4,16' "),
+        (["tune", "x.json", "--workers", "4,16"], "hocket predict STEP --workers 4,16"),
+        (["tune", "x.json", "--workers", "four"], "Invalid value for '--workers': 'four' "),
     ],
 )
 def test_a_refused_line_names_the_help_that_explains_it(arguments: list[str], message: str) -> None:

@@ -43,7 +43,7 @@ def test_people_get_a_table_and_the_answers() -> None:
     assert legend[-2].startswith("Note: the profile has a single sampled step: workers that start together")
     assert answer.startswith(
         "1 server, asynchronous, at 1 kbit/s: no number tried reaches one worker alone, without servers,"
-        " 0.286 examples/s; throughput still grows at 2 workers, 0.152 examples/s"
+        " 0.286 examples/s. Throughput still grows at 2 workers, 0.152 examples/s"
     )
     assert answer.endswith("; pessimistic, as workers stay in lockstep: see the note.")
     assert assumptions.startswith(

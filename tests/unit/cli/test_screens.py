@@ -42,6 +42,11 @@ class Screen(NamedTuple):
 SCREENS = (
     Screen("predict", "predict v100.json --latency 50us --workers 1-4,8", before=("profile v100",)),
     Screen("predict-servers", "predict branches.step.json --mode async --bandwidth 1kbit/s --workers 1-6"),
+    Screen(
+        "predict-range",
+        "predict branches.step.json --bandwidth 10kbit/s --gpus-per-node 8 --intra-bandwidth 1MB/s"
+        " --workers 8-128",
+    ),
     Screen("predict-wide", "predict branches.step.json --bandwidth 1kbit/s --workers 1-3 --wide"),
     Screen(
         "rent", "rent v100.json --offers offers.csv --examples 90M --deadline 24h", before=("profile v100",)

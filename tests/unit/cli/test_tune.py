@@ -9,7 +9,7 @@ import pytest
 
 from hocket.graph import load_plan
 from hocket.tuner import policy_names
-from tests.unit.cli.test_commands import BRANCHES, ROW_KEYS, hocket, in_tmp
+from tests.unit.cli.test_commands import BRANCHES, ROW_KEYS, hocket, in_tmp, refused
 
 __all__ = ["in_tmp"]
 
@@ -117,3 +117,13 @@ def test_tune_ranks_what_the_window_makes_of_plans(in_tmp: Path) -> None:
     assert cut.keys() == whole.keys() - {"exact"}
     assert cut["default"] == pytest.approx(whole["default"]) == off["default"]
     assert any(cut[policy] != off[policy] for policy in cut)
+
+
+@pytest.mark.parametrize("given", ["4,16", "1-8"])
+def test_several_numbers_of_workers_are_for_predict(in_tmp: Path, given: str) -> None:
+    said = refused(hocket("tune", BRANCHES, "--workers", given))
+    assert said == (
+        f"hocket: --workers {given}: 'hocket tune' takes one number; for several: hocket predict STEP"
+        f" --workers {given}\n"
+    )
+    assert "valid int" in refused(hocket("tune", BRANCHES, "--workers", "four"))

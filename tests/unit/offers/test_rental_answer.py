@@ -43,7 +43,8 @@ def test_limits_are_said_and_ranges_beside_them() -> None:
     lines = verdicts(rented(FAST, error=0.1, deadline_s=4500.0, budget=50.0))
     assert lines[0] == (
         "Cheapest and fastest within 1.25 hours and 50 USD: 4 toy in 4 nodes (fast): 1.11 hours (1 to 1.22),"
-        " 44.4 USD; efficiency 100%, compute-bound up to 4 nodes"
+        " 44.4 USD; efficiency 100%, compute-bound up to 4 nodes, with 11% of the time and 11% of the"
+        " budget to spare"
     )
     unsure = verdicts(rented(FAST, error=0.3, deadline_s=4500.0))
     assert unsure[-1] == "None is within 1.25 hours at the longest of its range"
