@@ -391,5 +391,5 @@ def test_a_derived_step_carries_the_share_it_may_be_off_by_and_none_where_it_is_
         return derive(step, device=Target(device, precision=precision)).expected_error
 
     # A V100 in float32 has figures of its own, an H200 has none; of AMD's cards none was fitted.
-    assert 0.1 < error("v100", "fp32") < error("h200", "amp") == 0.29
+    assert 0.05 < error("v100", "fp32") < error("h200", "amp") == 0.29
     assert error("mi300x") == error("p100", "fp32") == 0.0
