@@ -1,7 +1,7 @@
 """Errors of predictions for GPUs that were found in cross-validation, for answers to carry.
 
-From ``python -m scripts.fit_devices fit``. A family's are the larger of two: those of the stored constants, and
-those of fits that the model's whole line was left out of. A card's are those of fits without it.
+From ``python -m scripts.fit_devices fit``. A family's are the larger of two: those of the stored constants,
+and those of fits that the model's whole line was left out of. A card's are those of fits without it.
 """
 
 from __future__ import annotations
