@@ -119,9 +119,15 @@ def rate_range_text(least: float, most: float, like: float) -> str:
 
 
 def rate_scale(rates: Iterable[float]) -> tuple[str, float]:
-    """The prefix, and what it stands for, that the largest of ``rates`` is read in: "" below ten thousand."""
-    largest = _as_read(max(rates, default=0.0))
-    return ("M", 1e6) if largest >= 1e6 else ("k", 1e3) if largest >= 1e4 else ("", 1.0)
+    """The prefix, and what it stands for, that ``rates`` are read in: of the smallest no less than a tenth.
+
+    "" where the largest is below ten thousand.
+    """
+    positive = [_as_read(rate) for rate in rates if rate > 0]
+    smallest, largest = min(positive, default=0.0), max(positive, default=0.0)
+    if largest >= 1e6 and smallest >= 1e5:
+        return "M", 1e6
+    return ("k", 1e3) if largest >= 1e4 and smallest >= 1e2 else ("", 1.0)
 
 
 def rate_period(per_second: Iterable[float]) -> TimeUnit:

@@ -19,7 +19,7 @@ from hocket.predictor.prediction import Prediction
 from hocket.predictor.prediction_curves import curves, fastest, saturation
 from hocket.predictor.prediction_range import RANGE_WORDS
 from hocket.report.prediction_measured import MeasuredThroughput
-from hocket.text import UNDEFINED, TimeUnit, decimals_for, rate_period, rate_scale, time_unit
+from hocket.text import UNDEFINED, TimeUnit, decimals_for, number_text, rate_period, rate_scale, time_unit
 
 _BUSIEST = (
     "The resource in use for most of the time, and for how much of it; for the rest it waits for others."
@@ -115,7 +115,7 @@ def _range_cell(row: Prediction, decimals: int, period: TimeUnit) -> Cell:
     if row.throughput_least is None or row.throughput_most is None:
         return Cell(UNDEFINED, None)
     low, high = row.throughput_least / period.per_second, row.throughput_most / period.per_second
-    return Cell(f"{low:.{decimals}f}–{high:.{decimals}f}", low)
+    return Cell(f"{number_text(low, decimals)}–{number_text(high, decimals)}", low)
 
 
 def _interval_column(rows: Sequence[Prediction], decimals: int, period: TimeUnit, by: str) -> Column:

@@ -14,6 +14,7 @@ from hocket.text import (
     duration_text,
     listed,
     percent_text,
+    rate_scale,
     rate_text,
     rho_text,
     scaled_text,
@@ -78,6 +79,12 @@ def test_sizes_rates_and_shares() -> None:
         "0.3%",
     ]
     assert (percent_text(0.0999), percent_text(12.5)) == ("10%", "1250%")
+
+
+def test_rates_of_one_column_share_a_scale_in_which_the_smallest_still_has_digits() -> None:
+    assert rate_scale([4_630.0, 2.365e6]) == ("k", 1e3)
+    assert rate_scale([463_000.0, 2.365e6]) == ("M", 1e6)
+    assert rate_scale([4.6, 46_000.0]) == rate_scale([0.0]) == rate_scale([]) == ("", 1.0)
 
 
 def test_lists_counts_and_capitals_read_as_sentences() -> None:
