@@ -147,6 +147,7 @@ def events(
     if follow and json:
         raise HocketError("--follow goes on for ever and --json is one document; give one of them")
     from hocket.cluster.live.manager_address import ManagerLine, contact_of
+    from hocket.cluster.live.manager_messages import AskWhy
 
     manager = ManagerLine(contact_of(state))
     if json:
@@ -161,6 +162,8 @@ def events(
                 f"{when}  {'' if event.job is None else f'{event.job}: '}{one_line(event.what)}", flush=follow
             )
         if not follow:
+            if job is not None and not number:
+                note(f"no events; {ask(state, AskWhy(job)).notes[0]}")
             return
         time.sleep(_LOOK_EVERY_S)
 

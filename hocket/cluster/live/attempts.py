@@ -90,7 +90,6 @@ class Attempts:
         except (NodeError, HocketError, OSError) as error:
             full = isinstance(error, FullError) or (isinstance(error, OSError) and is_full(error))
             why = f"cannot be started: {'a disk is full: ' if full else ''}{error}"
-            self._context.note(why, job.id)
             run.ending = run.ending or ("failed", why)
             run.lost_with_node = full or isinstance(error, AbsentError)
             run.failed_by_itself = isinstance(error, UnfitError)

@@ -35,6 +35,7 @@ from hocket.cluster.live.reasons import Reasons
 from hocket.cluster.live.runnable_jobs import LiveJob, check_program
 from hocket.cluster.live.transfer_log import TransferLog
 from hocket.errors import HocketError, UnknownNameError, one_line
+from hocket.text import counted
 
 _REFUSED = "was refused: "
 
@@ -72,7 +73,9 @@ class Commands:
             case AskLog(job):
                 record = self._known(job)
                 return ManagerAnswer(log=await job_log(self._context, record, request, self._reason(record)))
-            case AskEvents():
+            case AskEvents(job=job):
+                if job is not None and not self._refused(job):
+                    self._known(job)
                 return ManagerAnswer(events=events(self._context, request))
 
     def submit(self, jobs: Sequence[LiveJob]) -> list[str]:
@@ -124,17 +127,22 @@ class Commands:
     def _known(self, job: str) -> Record:
         record = self._context.records.get(job)
         if record is None:
+            if refused := self._refused(job):
+                raise HocketError(f"job '{job}' {refused}")
             raise UnknownNameError("job", job, list(self._context.records)[-20:])
         return record
+
+    def _refused(self, job: str) -> str:
+        """The reason for which a job that is not known was refused; empty for one that never came."""
+        said = "" if job in self._context.records else self._context.database.last_event(job) or ""
+        return said if said.startswith(_REFUSED) else ""
 
     def _reason(self, record: Record) -> str:
         return Reasons(self._context, self._lost_after_s).of(record)
 
     def _why(self, job: str) -> str:
-        if job not in self._context.records:
-            said = self._context.database.last_event(job) or ""
-            if said.startswith(_REFUSED):
-                return one_line(f"{job}: {said}")
+        if refused := self._refused(job):
+            return one_line(f"{job}: {refused}")
         return one_line(f"{job}: {self._reason(self._known(job))}")
 
     def _check_files(self, job: LiveJob) -> None:
@@ -163,7 +171,7 @@ class Commands:
         else:
             context.driver.withdraw(job, context.now_s())
             context.change_event.set()
-        context.note("cancelled", job)
+        context.note("is cancelled by a command; its ranks are ending" if runs else "cancelled", job)
         context.decide_soon()
         return f"{job}: cancelled"
 
@@ -181,7 +189,8 @@ class Commands:
         context.note(f"{name} is {'drained' if on else 'in use again'}")
         context.decide_soon()
         return (
-            f"{name}: {'no job is placed there any more' if on else 'in use again'}, {there} jobs are there"
+            f"{name}: {'no job is placed there any more' if on else 'in use again'}, "
+            f"{counted(there, 'job')} {'is' if there == 1 else 'are'} there"
         )
 
     def status(self, *, every: bool = False) -> Status:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from itertools import islice
 
 import numpy as np
 import numpy.typing as npt
@@ -66,6 +68,8 @@ class Reasons:
             return f"was cancelled by a command, {took} after its arrival"
         if record.own_failures > (record.job.restarts or 0) > 0:
             return f"failed {record.own_failures} times: {record.why}"
+        if not record.own_failures and record.attempt > 1:
+            return f"failed in attempt {record.attempt}, the last one that it has: {record.why}"
         own = record.own_failures > 0 and not record.job.restarts
         hint = "; it failed by itself and asked for no restarts (submit --restarts N)" if own else ""
         return f"failed: {record.why}{hint}"
@@ -84,11 +88,16 @@ class Reasons:
             return f"waits for {quota_name(record.job.user)}: {held}, it wants {wanted_text(record.job)}"
         need = int(self._context.driver.state.sites.class_memory[row["memory_class"]])
         types = int(row["types"])
-        line = self._lack(record.job, need, types)
-        free = [int((self._open_to(1 << kind) & (self._free >= need)).sum()) for kind in _bits(types)]
-        if max(free) >= record.job.fewest_gpus:
-            line += self._kept_free(self._waits_for_faster(progress.row, types, free))
-        elif sum(free) >= record.job.fewest_gpus:
+        free = {k: int((self._open_to(1 << k) & (self._free >= need)).sum()) for k in _bits(types)}
+        faster = self._faster_types(progress.row, record.job, free)
+        line = self._lack(record.job, need, faster or types)
+        if faster:
+            slower = {k: num for k, num in free.items() if num and not faster >> k & 1}
+            there = [f"{num} of {self._context.cluster.types[k].name}" for k, num in slower.items()]
+            line += f"; {listed(there)} {'is' if sum(slower.values()) == 1 else 'are'} free, and slower"
+        elif max(free.values()) >= record.job.fewest_gpus:
+            line += self._kept_free(progress.row)
+        elif sum(free.values()) >= record.job.fewest_gpus:
             line += "; no type has enough of them"
         return line + self._behind(progress.row)
 
@@ -97,24 +106,39 @@ class Reasons:
         found: Bools = types >> self._context.driver.state.gpus["type"] & 1 == 1
         return found
 
-    def _waits_for_faster(self, j: int, types: int, free: Sequence[int]) -> bool:
-        """True if a job may wait for a faster type of GPU than those of which enough are free."""
-        s = self._context.driver.state
-        service = [service_on(s.jobs, s.sites, j, kind) for kind in _bits(types)]
-        open_ = min(each for each, num in zip(service, free, strict=True) if num >= s.jobs[j]["gpus"])
-        return self._context.driver.rules.wait_for_faster and min(service) < open_
+    def _faster_types(self, j: int, job: Job, free: Mapping[int, int]) -> int:
+        """The types of GPUs, a bit each, that a job may wait for; 0 unless enough of a slower one are free.
 
-    def _kept_free(self, waits_for_faster: bool) -> str:
+        ``free``: of each type how many have room for it.
+        """
+        driver = self._context.driver
+        service = {kind: service_on(driver.state.jobs, driver.state.sites, j, kind) for kind in free}
+        enough = [service[kind] for kind, num in free.items() if num >= job.fewest_gpus]
+        if not (driver.rules.wait_for_faster and enough):
+            return 0
+        return sum(1 << kind for kind in free if service[kind] < min(enough))
+
+    def _kept_free(self, row: int) -> str:
         """The reason for which a job that would fit is not placed."""
-        rules = self._context.driver.rules
-        if waits_for_faster:
-            return ", and it is over sooner if it waits for faster ones"
-        if self._context.driver.placement_waits:
-            return ", not in one block of servers"
-        if rules.starvation == NEVER:
+        driver = self._context.driver
+        if driver.placement_waits:
+            return "; the free ones are not in one block of servers"
+        if driver.rules.starvation == NEVER:
             return ""
-        since = duration_text(rules.starvation * TICK_S)
-        return f", held for jobs that have queued for {since} or longer"
+        if not (num := self._starving.get(row, len(self._starving))):
+            return ""
+        have = "has" if num == 1 else "have"
+        since = duration_text(driver.rules.starvation * TICK_S)
+        names = _named([self._name_of(other) for other in islice(self._starving, _MOST_NAMED)], num)
+        return f"; the free ones are held for {names}, which {have} queued for {since} or longer"
+
+    @cached_property
+    def _starving(self) -> dict[int, int]:
+        """The rows of jobs that have queued for so long that GPUs are held for them, each with its place."""
+        driver = self._context.driver
+        jobs, latest = driver.state.jobs, round(self._now_s / TICK_S) - driver.rules.starvation
+        found = [row for row in self._queue if jobs[row]["arrival"] <= latest]
+        return {row: place for place, row in enumerate(sorted(found, key=lambda row: jobs[row]["rank"]))}
 
     def _lack(self, job: Job, need: int, types: int) -> str:
         """The room that a job waits for, on GPUs of one of ``types``, with so much memory."""
@@ -136,11 +160,14 @@ class Reasons:
         if len(some):
             best = int(some[np.argmax(self._free[some])])
             have = "has" if len(fits) == 1 else "have"
+            beside = self._residents([best])
+            full = [job for job in self._residents(short.tolist()) if job not in beside]
             line = (
                 f" with {scaled_text(need, 'B')} of memory each; {len(fits)} {have} it{where}, "
                 f"{self._gpu(best)} has {scaled_text(int(self._free[best]), 'B')} beside "
-                f"{_named(self._residents([best]))}"
+                f"{_named(beside)}"
             )
+            line += f"; {_named(full)} {'has' if len(full) == 1 else 'have'} the others" if full else ""
         elif len(short):
             there = self._residents(short.tolist())
             line += f"; {_named(there)} {'has' if len(there) == 1 else 'have'} the others"
@@ -159,9 +186,12 @@ class Reasons:
         place = self._ahead.get(row, 0)
         if not place:
             return ""
-        first = self._context.driver.by_row[self._queue[place - 1]]
-        name = "another job" if first is None else first.job.id
+        name = self._name_of(self._queue[place - 1])
         return f"; behind {name}" + (f" and {counted(place - 1, 'other')}" if place > 1 else "")
+
+    def _name_of(self, row: int) -> str:
+        progress = self._context.driver.by_row[row]
+        return "another job" if progress is None else progress.job.id
 
     # Jobs on GPUs.
 
@@ -255,9 +285,13 @@ def _bits(types: int) -> list[int]:
     return [kind for kind in range(types.bit_length()) if types >> kind & 1]
 
 
-def _named(names: Iterable[str]) -> str:
-    """All of a few names; of more the first ones and how many there are besides."""
+def _named(names: Iterable[str], num: int | None = None) -> str:
+    """All of a few names; of more the first ones and how many there are besides.
+
+    ``num``: how many there are, where ``names`` are the first ones alone.
+    """
     found = list(names)
-    if len(found) <= _MOST_NAMED:
-        return listed(found)
-    return listed([*found[: _MOST_NAMED - 1], f"{len(found) - _MOST_NAMED + 1} others"])
+    num = len(found) if num is None else num
+    if num <= _MOST_NAMED:
+        return listed(found[:num])
+    return listed([*found[: _MOST_NAMED - 1], f"{num - _MOST_NAMED + 1} others"])

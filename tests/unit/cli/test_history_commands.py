@@ -84,6 +84,19 @@ def test_a_log_that_was_cut_is_read_on(tmp_path: Path) -> None:
     assert log_part(tmp_path, "1-1-1", LogPosition()) is None
 
 
+def test_events_of_a_job_without_any_say_why_and_of_an_unknown_one_that_it_is(
+    in_tmp: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with served(in_tmp, monkeypatch) as cluster:
+        cluster.ask(Submit((live_job("late", arrival_s=1e6),)))
+        said = hocket("cluster", "events", "late")
+        assert (said.status, said.out) == (0, "")
+        assert said.err.startswith("no events; late: arrives in ")
+        assert said.err.count("\n") == 1
+        for more in ((), ("--json",), ("--follow",)):
+            assert "job 'lat' is unknown" in refused(hocket("cluster", "events", "lat", *more))
+
+
 def test_events_are_told_in_order(in_tmp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with served(in_tmp, monkeypatch) as cluster:
         cluster.ask(Submit((live_job("a", command=("true",)), live_job("b", command=("true",)))))

@@ -75,11 +75,12 @@ async def follow_events(request: web.Request, ask: Ask, message: AskEvents) -> w
     last = request.headers.get("Last-Event-ID", "")
     after = int(last) if last.isdecimal() and len(last) < 19 else message.after
     stream = _EventStream(request)
+    found = (await ask(AskEvents(after, message.job))).events  # before the stream begins, as of a log
     await stream.open()
     while True:
-        found = (await ask(AskEvents(after, message.job))).events or ()
-        for event in found:
+        for event in found or ():
             await stream.send("event", event, event.number)
             after = event.number
         if not found:
             await stream.wait()
+        found = (await ask(AskEvents(after, message.job))).events

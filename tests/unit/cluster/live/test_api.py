@@ -105,8 +105,12 @@ def test_a_job_is_submitted_followed_and_cancelled_by_the_description_alone(clus
     assert list(follows)[-1][0] == "end"  # what is followed ends with the job
     assert call(address, path_of["job"].format(job="stays")).body["jobs"][0]["state"] == "cancelled"
     assert call(address, path_of["why"].format(job="stays")).body["notes"][0].startswith("stays: ")
-    told = [data["what"] for _, data in zip(range(2), stream_of(address, path_of), strict=False)]
-    assert told == ["placed on node0, attempt 1", "cancelled"]
+    told = [data["what"] for _, data in zip(range(3), stream_of(address, path_of), strict=False)]
+    assert told == [
+        "placed on node0, attempt 1",
+        "is cancelled by a command; its ranks are ending",
+        "cancelled",
+    ]
 
 
 def stream_of(address: str, path_of: dict[str, str]) -> Iterator[Any]:
@@ -178,6 +182,8 @@ def test_odd_requests_are_refused_in_a_line(cluster: Running, monkeypatch: pytes
     job = row("a")
     for status, why, target, body in (
         (404, "job 'nobody' is unknown", "/v1/jobs/nobody", None),
+        (404, "job 'nobody' is unknown", "/v1/events?job=nobody", None),
+        (404, "job 'nobody' is unknown", "/v1/events/follow?job=nobody", None),
         (404, "node 'node9' is unknown", "/v1/nodes/node9/drain", {"on": True}),
         (404, "GET /v2: Not Found", "/v2", None),
         (405, "Method Not Allowed", "/v1/status", {}),

@@ -335,8 +335,8 @@ def test_a_job_that_waits_for_a_faster_type_says_so(tmp_path: Path) -> None:
         cluster.until(lambda s: s.jobs[2].state == "cancelled")
         (line,) = cluster.ask(AskWhy("patient")).notes
         assert line == (
-            "patient: waits for 2 GPUs of a100 or v100; 2 are free on node1; first has the others, and it is"
-            " over sooner if it waits for faster ones"
+            "patient: waits for 2 GPUs of a100; 0 are free; first has the others; "
+            "2 of v100 are free, and slower"
         )
         cluster.ask(Cancel("first"))
         status = cluster.until(lambda s: s.jobs[1].state == "running")

@@ -210,7 +210,7 @@ def test_jobs_are_cancelled_wherever_they_are(tmp_path: Path) -> None:
 def test_what_was_answered_is_not_forgotten(tmp_path: Path) -> None:
     with running(tmp_path, [noting("a", tmp_path, 100.0)], until_idle=False, keep=True) as cluster:
         cluster.until(lambda s: (tmp_path / "a.ran").exists())
-        assert cluster.ask(Drain("node0", True)).notes[0].endswith("1 jobs are there")
+        assert cluster.ask(Drain("node0", True)).notes[0].endswith("1 job is there")
         assert cluster.ask(Cancel("a")).notes == ("a: cancelled",)
         # The manager ends here, before it has seen any rank end.
     with running(tmp_path, [noting("b", tmp_path)]) as cluster:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from hocket.cluster.live.manager_messages import AskEvents, AskWhy, Cancel, Drain, Submit
+from hocket.cluster.live.manager_messages import AskEvents, AskLog, AskWhy, Cancel, Drain, Submit
 from hocket.errors import HocketError
 from tests.unit.cluster.live.clusters import Running, live_job, running
 from tests.unit.cluster.live.test_full_disk import disk, fill
@@ -45,15 +45,18 @@ def serving(folder: Path, *jobs, **settings) -> Iterator[Running]:
         yield cluster
 
 
-def test_a_job_that_fits_on_gpus_that_another_holds(tmp_path: Path) -> None:
-    jobs = [live_job(n, k, command=WAITS, memory_bytes=10.0) for n, k in (("first", 3), ("wide", 4))]
+@pytest.mark.parametrize("iterations", [4, 10**10])
+def test_a_job_that_fits_on_gpus_that_another_holds(tmp_path: Path, iterations: int) -> None:
+    """Whether or not the policy would have the other one first."""
+    wide = live_job("wide", 4, command=WAITS, memory_bytes=10.0, iterations=iterations)
+    jobs = [live_job("first", 3, command=WAITS, memory_bytes=10.0), wide]
     with serving(tmp_path, *jobs, starvation_s=0.0) as cluster:
         cluster.until(lambda s: s.jobs[0].state == "running")
         cluster.ask(Submit((live_job("small", 1, command=WAITS, iterations=10**9, memory_bytes=10.0),)))
         line = until_why(cluster, "small", "waits for")
         assert re.fullmatch(
-            r"small: waits for 1 GPU; 1 is free on node[01]; first has the others, "
-            r"held for jobs that have queued for [^;]* or longer(; behind wide)?",
+            r"small: waits for 1 GPU; 1 is free on node[01]; first has the others; "
+            r"the free ones are held for wide, which has queued for 0 s or longer(; behind wide)?",
             line,
         )
 
@@ -105,8 +108,8 @@ def test_a_job_that_waits_for_a_block(tmp_path: Path) -> None:
         cluster.ask(Submit((live_job("pair", 2, command=WAITS, memory_bytes=10.0),)))
         line = until_why(cluster, "pair", "waits for")
         assert re.fullmatch(
-            r"pair: waits for 2 GPUs; 2 are free on node0 and node1; \w+ and \w+ have the others, "
-            r"not in one block of servers",
+            r"pair: waits for 2 GPUs; 2 are free on node0 and node1; \w+ and \w+ have the others; "
+            r"the free ones are not in one block of servers",
             line,
         )
 
@@ -131,6 +134,22 @@ def test_a_job_that_waits_for_memory(tmp_path: Path) -> None:
         cluster.ask(Submit((live_job("second", memory_bytes=5.0),)))
         assert until_why(cluster, "second", "waits for") == (
             "second: waits for 1 GPU with 5 B of memory each; 0 have it, node0 GPU 0 has 4 B beside first"
+        )
+
+
+def test_a_job_that_waits_for_gpus_with_some_memory_and_for_full_ones(tmp_path: Path) -> None:
+    """It names who has the GPUs that are full, not only the best of the others."""
+    first = live_job("first", 2, command=WAITS, memory_bytes=10.0)
+    with serving(tmp_path, first, servers=1, gpus=3) as cluster:
+        cluster.until(lambda s: s.jobs[0].state == "running")
+        cluster.ask(Submit((live_job("half", command=WAITS, memory_bytes=4.0),)))
+        cluster.until(lambda s: s.jobs[1].state == "running")
+        cluster.ask(Submit((live_job("wide", 3, memory_bytes=10.0),)))
+        line = until_why(cluster, "wide", "waits for")
+        assert re.fullmatch(
+            r"wide: waits for 3 GPUs with 10 B of memory each; 0 have it, "
+            r"node0 GPU \d has 6 B beside half; first has the others",
+            line,
         )
 
 
@@ -208,12 +227,27 @@ def test_the_rank_that_was_killed_counts_and_not_its_peers_error(tmp_path: Path)
         assert why(cluster, "a") == "a: failed: rank 1 on node0 was killed by SIGKILL"
 
 
+def test_a_job_whose_last_attempt_was_killed(tmp_path: Path) -> None:
+    killed = ("sh", "-c", "kill -KILL $$")
+    with serving(tmp_path, live_job("a", command=killed), restarts=1) as cluster:
+        cluster.until(lambda s: s.jobs[0].state == "failed")
+        assert why(cluster, "a") == (
+            "a: failed in attempt 2, the last one that it has: rank 0 on node0 was killed by SIGKILL"
+        )
+
+
 def test_a_job_that_was_cancelled(tmp_path: Path) -> None:
     with serving(tmp_path, live_job("a", command=WAITS)) as cluster:
         cluster.until(lambda s: s.jobs[0].state == "running")
         cluster.ask(Cancel("a"))
         cluster.until(lambda s: s.jobs[0].state == "cancelled")
         assert re.fullmatch(r"a: was cancelled by a command, .* after its arrival", why(cluster, "a"))
+        told = cluster.ask(AskEvents(job="a")).events or ()
+        assert [event.what for event in told] == [
+            "placed on node0, attempt 1",
+            "is cancelled by a command; its ranks are ending",
+            "cancelled",
+        ]
 
 
 def test_a_job_whose_disk_is_full(disk: Path, tmp_path: Path) -> None:
@@ -246,8 +280,12 @@ def test_a_job_that_is_larger_than_the_cluster(tmp_path: Path) -> None:
         said = cluster.ask(AskEvents(job="huge")).events
         assert said is not None
         assert "was refused" in said[0].what
-        with pytest.raises(HocketError, match="job 'nobody' is unknown"):
-            cluster.ask(AskWhy("nobody"))
+        for request in (AskLog("huge"), Cancel("huge")):
+            with pytest.raises(HocketError, match=r"job 'huge' was refused: .*needs 5 GPUs"):
+                cluster.ask(request)
+        for request in (AskWhy("nobody"), AskEvents(job="nobody"), AskLog("nobody")):
+            with pytest.raises(HocketError, match="job 'nobody' is unknown"):
+                cluster.ask(request)
     with serving(tmp_path) as cluster:  # another manager, as after a restart
         assert cluster.ask(AskWhy("huge")).notes == (line,)
         cluster.ask(Submit((live_job("huge", 4, command=WAITS),)))
