@@ -40,6 +40,7 @@ class World:
         self.number = 0
         self.finish_s: dict[str, float] = {}
         self.gpus: dict[str, list[int]] = {}
+        self.numbers: dict[str, set[int]] = {}  # of GPUs that each has had
         # Of transfers under way: bytes of the chunk left, startup left, bytes after the chunk.
         self.moving: dict[str, list[float]] = {}
         self.since_s = 0.0
@@ -145,6 +146,8 @@ class World:
         actions = self.driver.decide(now_s)
         for name, gpus in actions.placements.items():
             self.gpus[name] = gpus
+            self.numbers.setdefault(name, set()).add(len(gpus))
+            iteration[name] = self.driver.iterations_done(name)  # in those of so many
             if self.jobs[name].startup_s > 0:
                 self.at(now_s + self.jobs[name].startup_s, ("launched", name))
             else:
@@ -174,11 +177,11 @@ class World:
         self.driver.withdraw(name, now_s)
         self.due = [each for each in self.due if each[2][0] == "arrive" or each[2][1] != name]
         heapq.heapify(self.due)
-        self.begun = {key for key in self.begun if key[::2] != (name, iteration)}
+        self.begun = {key for key in self.begun if key[0] != name}
         for kept in (self.left, self.waiting, self.moving):
             kept.pop(name, None)
         place = list(self.jobs).index(name)
-        self.driver.add([self.jobs[name]], [iteration * self.jobs[name].gpus], [False], [place])
+        self.driver.add([self.jobs[name]], [iteration * len(self.gpus[name])], [False], [place])
         self.driver.set_preemptions({name: self.preempted[name]})
         self.driver.arrive(name)
 

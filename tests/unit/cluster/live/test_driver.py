@@ -111,6 +111,21 @@ def test_jobs_leave_for_others_as_in_the_simulator(jobs_per_gpu: int | None) -> 
     assert predicted.times.sum() >= 3
 
 
+@pytest.mark.parametrize("apart_s", [3.3, 6.1])
+def test_jobs_with_a_range_leave_and_go_on_with_another_number_as_in_the_simulator(apart_s: float) -> None:
+    jobs = [
+        job(
+            f"j{k:02}", 2 + k * k % 5, apart_s * k, memory_bytes=6.0,
+            iterations=1 + 19 * (k % 3 == 0) + k % 4, gpus_min=1 + k % 2, checkpoint_s=0.0,
+        )
+        for k in range(16)
+    ]  # fmt: skip
+    world = World(jobs, "srsf-requeue", jobs_per_gpu=1)
+    ends_as_simulated(world, jobs)
+    assert sum(world.preempted.values()) >= 3
+    assert sum(len(numbers) > 1 for numbers in world.numbers.values()) >= 2
+
+
 def test_what_users_have_had_counts_for_jobs_that_come_later() -> None:
     driver = Driver(CLUSTER, Scheduling(placement="ls", policy="fair-share", jobs_per_gpu=1))
     driver.set_attained({"alice": 8.0, "bob": 6.0}, 0.0)
