@@ -70,10 +70,11 @@ class Preemption(Queue):
 
     def displace(self, run: Run, gpus: list[int], leaving: list[Run], save: Fraction) -> None:
         for other in leaving:
+            for g in other.gpus:
+                self.vacated[g] = max(self.vacated.get(g, self.now), self.now + save)
             self.leave(other, other.iterations - other.remaining)
             other.preemptions += 1
             other.launch, other.saved_at = self.relaunch(other), self.now + save
-        run.launch += save
         self.place_on(run, gpus)
 
     def wait(self, run: Run) -> Fraction | None:

@@ -355,7 +355,8 @@ class Queue(State):
         run.overlaps = bool(run.servers and run.job.batches)
         run.piece = dict.fromkeys(run.gpus, 0)
         run.phase = dict.fromkeys(run.gpus, "waits" if run.overlaps else "forward")
-        run.launches_for = run.launch + max(Fraction(0), run.saved_at - self.now)
+        vacated = [self.vacated.get(g, self.now) for g in gpus]
+        run.launches_for = run.launch + max(self.now, run.saved_at, *vacated) - self.now
         if run.launches_for:
             run.phase = dict.fromkeys(run.gpus, "launches")
             run.launched = self.now + run.launches_for

@@ -85,6 +85,7 @@ class State:
         self.held_gpus: dict[int, Run] = {}  # while the queue is placed
         self.promised: dict[int, Fraction] = {}  # how long those ahead in it are to have a GPU
         self.leaving: list[Run] = []  # jobs that count as over, meanwhile
+        self.vacated: dict[int, Fraction] = {}  # when those that were preempted on a GPU have saved
         self.kept: dict[str, Run] = {}  # the only job of a user that may be, meanwhile
         self.num_arrived = 0
         self.runs = [

@@ -119,21 +119,25 @@ def _connect(jobs, ports, links, sites, rules, j):
 
 @lean_kernel
 def place_on(state, rules, j, now):
-    """Give job j the GPUs in ``sites.chosen``, ascending, of one type; it begins, once it is launched."""
+    """Give job j the GPUs in ``sites.chosen``, ascending, of one type; it begins, once it is launched.
+
+    It is launched when it has saved, if it was preempted itself, and those have that were preempted there.
+    """
     jobs, workers, gpus, sites = state.jobs, state.workers, state.gpus, state.sites
-    chosen = sites.chosen
+    chosen, vacated = sites.chosen, max(now, jobs[j].saved_at)
     take_pace(jobs, sites, j, gpus[chosen[0]].type)
     for i in range(jobs[j].gpus):
         w, g = jobs[j].first_worker + i, chosen[i]
         workers[w].gpu, workers[w].next = g, gpus[g].resident
         gpus[g].resident = w
+        vacated = max(vacated, gpus[g].vacated)
         take_room(gpus, sites, rules, g, jobs[j].memory_class, 1)
     _connect(jobs, state.ports, state.links, sites, rules, j)
     jobs[j].key = key_of(jobs, j, jobs[j].remaining, rules.order)
     take_gpus(state.users, jobs[j].user, jobs[j].gpus, rules, now)
     jobs[j].start = now
     jobs[j].stage = COMPUTING
-    jobs[j].launch += max(0, jobs[j].saved_at - now)
+    jobs[j].launch += vacated - now
     jobs[j].launched = jobs[j].launch
     if jobs[j].launch == 0:
         begin_iteration(_compute_state(state), j, now)

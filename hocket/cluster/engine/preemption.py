@@ -1,7 +1,7 @@
 """Preemption: jobs that leave their GPUs for one ahead of them in the queue, by the policy's rule.
 
 ``choose_preemption`` finds the first such job, ``preempt`` lets the others queue again, and
-``place_preempting`` gives it their GPUs at once; it is launched when they have saved what they have.
+``place_preempting`` gives it their GPUs at once. Whoever is placed on these is launched when they have saved.
 """
 
 from __future__ import annotations
@@ -183,16 +183,21 @@ def saving_ticks(state):
 
 @lean_kernel
 def preempt(state, rules, j, launch, saved_at, now):
-    """Let job j, which is placed, queue again with all its complete iterations, and ``launch`` ahead."""
-    jobs = state.jobs
+    """Let job j, which is placed, queue again with all its complete iterations, and ``launch`` ahead.
+
+    Until ``saved_at`` nobody is launched on its GPUs.
+    """
+    jobs, workers, gpus = state.jobs, state.workers, state.gpus
     jobs[j].preemptions += 1
     jobs[j].saved_at = saved_at
+    for w in range(jobs[j].first_worker, jobs[j].first_worker + jobs[j].gpus):
+        gpus[workers[w].gpu].vacated = max(gpus[workers[w].gpu].vacated, saved_at)
     interrupt(state, rules, j, jobs[j].iterations - jobs[j].remaining, launch, now)
 
 
 @lean_kernel
-def place_preempting(state, rules, j, save, now):
-    """Give job j, which queues, the GPUs in ``sites.chosen``; they are busy for ``save`` ticks yet."""
+def place_preempting(state, rules, j, now):
+    """Give job j, which queues, the GPUs in ``sites.chosen``."""
     queue, counts = state.queue, state.counts
     at = 0
     while queue[at] != j:
@@ -200,6 +205,5 @@ def place_preempting(state, rules, j, save, now):
     counts[0].queued -= 1
     for i in range(at, counts[0].queued):
         queue[i] = queue[i + 1]
-    state.jobs[j].launch += save
     place_on(state, rules, j, now)
     list_placed(state, j)

@@ -161,6 +161,7 @@ GPU = np.dtype(
         ("jobs", np.int64),  # placed here
         ("touched", np.int64),  # whether it is listed in ``touched_gpus``
         ("type", np.int64),
+        ("vacated", np.int64),  # when the last job that was preempted here has saved, or will have
     ],
     align=True,
 )

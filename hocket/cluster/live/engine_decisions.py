@@ -91,7 +91,7 @@ def _place(rows: EngineRows, now: int, actions: Actions) -> None:
             rows.leave_queue(j)
             progress.leaves = True
             actions.preemptions[progress.job.id] = ahead.job.id
-        place_preempting(s, rules, first, 0, now)
+        place_preempting(s, rules, first, now)
         end_placing(s, rules, num_held)
         num_held = place_queue(s, rules, now)
         first = choose_preemption(s, rules, now)

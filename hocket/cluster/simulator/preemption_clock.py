@@ -22,7 +22,7 @@ def place_and_preempt(state, rules, clock, log, now):
             end_attempt(state, rules, clock, log, j, 1, now)
             preempt(state, rules, j, state.jobs[j].relaunch, now + save, now)
             count_waits(state.jobs, clock.outages.attempts, j, num)
-        place_preempting(state, rules, first, save, now)
+        place_preempting(state, rules, first, now)
         end_placing(state, rules, num_held)
         num_held = place_queue(state, rules, now)
         first = choose_preemption(state, rules, now)

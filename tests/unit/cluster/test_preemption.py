@@ -88,6 +88,16 @@ def test_as_few_leave_as_are_in_the_way() -> None:
     assert np.count_nonzero(found.queueing_s) == 1
 
 
+def test_whoever_comes_to_gpus_on_which_a_job_saves_waits_for_that() -> None:
+    """It saves from 20 to 22 s: for the first one, beside which there is room for the two others."""
+    long = job("long", 4, 100, checkpoint_s=2.0)
+    found = run(long, job("first", 1, 5, 20.0), job("beside", 2, 8, 20.0), job("late", 1, 3, 21.0))
+    assert found.start_s.tolist() == [0.0, 20.0, 20.0, 21.0]
+    assert found.finish_s[1:] == pytest.approx([27.0, 30.0, 25.0])
+    assert found.gpu_wait_s[1:] == pytest.approx([2.0, 2.0, 1.0])
+    assert found.preemptions.times.tolist() == [1, 0, 0, 0]
+
+
 def test_the_field_is_read_written_and_checked(tmp_path: Path) -> None:
     jobs = JobSet(jobs=(job("a", 1, 1, checkpoint_s=2.5), job("b", 1, 1), job("c", 1, 1, checkpoint_s=0.0)))
     for name in ("jobs.json", "jobs.csv"):

@@ -17,8 +17,8 @@ there, from the last one in the order on. They do so where j gains more than the
 
 wait: until enough GPUs would have room for j if nobody left, by the service left of the jobs there, on each
 GPU one after the other, the shortest first; under ``blocks`` GPUs of one block. save: the longest of their
-checkpoints, for which they keep the GPUs. A relaunch is a job's ``startup_s``, and its ``checkpoint_s`` once
-more, to restore.
+checkpoints, for which they keep the GPUs: whoever is placed there, also beside j, is launched after that. A
+relaunch is a job's ``startup_s``, and its ``checkpoint_s`` once more, to restore.
 
 So a job is preempted for a shorter one alone, at most so often, and each time it has computed for longer than
 that costs. One that queues again may still wait behind shorter ones, as under every SRSF; ``--starvation``
