@@ -37,13 +37,15 @@
     });
     const range = ends.map(Math.log10), ticks = logTicks(...ends), across = ticksWithRoom(ticks, ...ends, plot.clientWidth - 90);
     const named = (tickvals) => ({tickvals, ticktext: tickvals.map(String)});
-    const layout = {
-      ...baseLayout(), width: plot.clientWidth, height: 520, margin: {l: 70, r: 20, t: 28, b: 56}, hovermode: "closest", dragmode: false,
-      legend: {orientation: "h", y: 1.08},
+    const layoutBelow = (legendHeight) => ({
+      ...baseLayout(), width: plot.clientWidth, height: 480 + 28 + legendHeight, margin: {l: 70, r: 20, t: 28 + legendHeight, b: 56, autoexpand: false}, hovermode: "closest", dragmode: false,
+      legend: {orientation: "h", xref: "container", x: 0, xanchor: "left", yref: "container", y: 1, yanchor: "top", bgcolor: "rgba(0,0,0,0)", maxheight: 1000},
       xaxis: {...baseAxis("measured, examples/s"), type: "log", range, fixedrange: true, tickangle: 0, ...named(across)},
       yaxis: {...baseAxis("predicted, examples/s"), type: "log", range, fixedrange: true, ...named(ticks)},
-    };
-    Plotly.react(plot, traces, layout, plotOptions);
+    });
+    Plotly.react(plot, traces, layoutBelow(0), plotOptions);
+    // How many lines a legend takes shows only once it is drawn.
+    Plotly.react(plot, traces, layoutBelow(Math.ceil(plot.querySelector(".legend")?.getBBox().height ?? 0)), plotOptions);
   }
 
   coarse.addEventListener("change", draw);

@@ -16,7 +16,7 @@ from hocket.predictor.answer import name_of
 from hocket.predictor.prediction import Prediction
 from hocket.predictor.prediction_curves import curves
 from hocket.report.cluster_table import PART_NAMES
-from hocket.report.step_plot_data import TimelinePanel
+from hocket.report.step_plot_data import MOST_SPANS, TimelinePanel
 from hocket.text import TimeUnit, counted, four_digits, rate_text, scaled_text, time_text
 
 _NAMED = 10
@@ -56,7 +56,9 @@ def cluster_texts(names: Sequence[str], rows: Sequence[ClusterRow], unit: TimeUn
     for name, row in named:
         times_s = [(part, getattr(row, f"average_{part}_s")) for part in PARTS]
         known = [
-            f"{PART_NAMES[part][0].lower()} {time_text(s, unit)}" for part, s in times_s if s is not None
+            f"{_in_a_sentence(PART_NAMES[part][0])} {time_text(s, unit)}"
+            for part, s in times_s
+            if s is not None
         ]
         parts.append(f"{name}: {', '.join(known)}")
     return {
@@ -106,16 +108,23 @@ def prediction_texts(rows: Sequence[Prediction]) -> dict[str, str]:
     return {figure: sentences_text(sentences) for figure, sentences in found.items()}
 
 
+def _in_a_sentence(name: str) -> str:
+    return name if name[:2].isupper() else name[0].lower() + name[1:]
+
+
 def timeline_text(panels: Sequence[TimelinePanel], unit: TimeUnit) -> str:
-    """A sentence on the length of each drawn run and the part of it that its first processor is busy."""
+    """A sentence on the length of each drawn run, what of it is drawn, and how busy its first lane is."""
     sentences = []
+    room = MOST_SPANS // max(1, len(panels))
     for panel in panels:
         rows = busy_rows(panel, most=1)
         extent_s = _extent_s(panel.timeline.spans)
         first = f", {rows[0].process} {rows[0].lane} busy {rows[0].busy:.0%}" if rows else ""
         most = max((point.held_bytes for point in panel.timeline.memory), default=0)
         held = f", {scaled_text(float(most), 'B')} beside shards at most" if most else ""
-        sentences.append(f"{panel.caption}: {time_text(extent_s, unit)} long{first}{held}")
+        num_spans = len(panel.timeline.spans)
+        drawn = f", of its {num_spans} spans the first {room} drawn" if num_spans > room else ""
+        sentences.append(f"{panel.caption}: {time_text(extent_s, unit)} long{drawn}{first}{held}")
     return sentences_text(sentences)
 
 

@@ -5,7 +5,8 @@
   /** Parts of one kind have its colour, later ones paler. */
   function shadeOf(part) {
     const same = parts.filter((other) => other.kind === part.kind), k = same.indexOf(part);
-    return {color: colour("kind-" + part.kind), opacity: 1 - 0.45 * k / Math.max(1, same.length)};
+    const alpha = Math.round(255 * (1 - 0.7 * k / same.length)).toString(16).padStart(2, "0");  // the legend has no opacity of its own
+    return {color: colour("kind-" + part.kind) + alpha};
   }
 
   function barTraces() {

@@ -87,7 +87,7 @@
         let lane = gpu.ends.findIndex((until) => until <= start);
         if (lane < 0) lane = gpu.ends.length;
         gpu.ends[lane] = end;
-        gpu.bars.push([lane, start, end, indexOf.get(job.id), `${job.id}: ${timeText(end - start)}`]);
+        gpu.bars.push([lane, start, end, indexOf.get(job.id), job.id]);
       }
     }
     const lanes = [], bars = [];
@@ -98,19 +98,21 @@
     return [lanes, bars];
   }
 
-  /** Bars on lanes: `spans` of [lane, start, end, job's index, text]. */
+  /** Bars on lanes: `spans` of [lane, start, end, job's index, its name], which is on bars that have room for it. */
   function drawBars(id, lanes, spans) {
     const plot = document.getElementById(id);
     const width = plot.clientWidth;
     const left = Math.min(24 + 7 * Math.max(1, ...lanes.map((lane) => lane.length)), width * 0.4);
+    const shades = spans.map((span) => colourOf(span[3]));
     const trace = {
       type: "bar", orientation: "h", y: spans.map((span) => span[0]), base: spans.map((span) => span[1]), x: spans.map((span) => span[2] - span[1]),
-      width: 0.8, marker: {color: spans.map((span) => colourOf(span[3])), line: {width: 0}}, textposition: "none",
-      text: spans.map((span) => plain(span[4])), hovertemplate: "%{text}<extra></extra>",
+      width: 0.8, marker: {color: shades, line: {width: 0}},
+      text: spans.map((span) => plain(shortened(span[4], 24))), textposition: "inside", insidetextanchor: "start", textangle: 0, insidetextfont: {color: shades.map(inkOn)},
+      hovertext: spans.map((span) => plain(`${span[4]}: ${timeText(span[2] - span[1])}`)), hovertemplate: "%{hovertext}<extra></extra>",
     };
     Plotly.react(plot, [trace], {
       ...baseLayout(), width, height: 26 * Math.max(1, lanes.length) + 60, margin: {l: left, r: 18, t: 10, b: 50, autoexpand: false},
-      showlegend: false, barmode: "overlay", hovermode: "closest", uirevision: id,
+      showlegend: false, barmode: "overlay", hovermode: "closest", uirevision: id, uniformtext: {mode: "hide", minsize: 11},
       xaxis: {...baseAxis("time since the cluster began [s]"), ticks: "outside", ticklen: 4, tickcolor: colour("rule")},
       yaxis: {...baseAxis(""), fixedrange: true, showgrid: false, range: [lanes.length - 0.5, -0.5], tickvals: lanes.map((_, k) => k), ticktext: lanes.map(plain)},
     }, plotOptions);
@@ -123,7 +125,7 @@
     put("gpu-plot-text", state.jobs.filter((job) => job.state === "running").slice(0, mostNamed)
       .map((job) => `${job.id} on ${job.gpus.map(([server, gpu]) => `${state.nodes[server]} GPU ${device(server, gpu)}`).join(", ")}`).join("; ") || "No job has a GPU.");
     const transfers = state.transfers.slice(-mostTransfers).flatMap(([job, servers, start, end]) =>
-      servers.map((server) => [server, start, end ?? state.now_s, indexOf.get(job), `${job}: ${timeText((end ?? state.now_s) - start)}`]));
+      servers.map((server) => [server, start, end ?? state.now_s, indexOf.get(job), job]));
     const open = state.transfers.filter((transfer) => transfer[3] === null);
     put("network-plot-text", `${open.length} of the last ${Math.min(state.transfers.length, mostTransfers)} transfers are under way` +
       (open.length ? `: ${open.slice(0, mostNamed).map(([job, servers]) => `${job} between ${servers.map((s) => state.nodes[s]).join(", ")}`).join("; ")}` : "") + ".");

@@ -43,9 +43,11 @@
   function pointLabels(pixels) {
     const placed = [];
     return figure.points.map((point, i) => {
-      const name = shortened(point.policy, 24);
       const x = pixels.x(point.rho), y = pixels.y(point.overlap);
-      const width = 7.2 * name.length + 8, left = x + width + 34 > pixels.x(figure.rho_max);
+      const roomRight = pixels.x(figure.rho_max) - x - 34, roomLeft = x - 34;
+      const left = 7.2 * Math.min(24, point.policy.length) + 8 > roomRight && roomLeft > roomRight;
+      const name = shortened(point.policy, Math.min(24, Math.floor(((left ? roomLeft : roomRight) - 8) / 7.2)));
+      const width = 7.2 * name.length + 8;
       const start = left ? x - 30 - width : x + 30;
       const free = (top) => placed.every((box) => Math.abs(box.y - top) >= 17 || start > box.x + box.width || box.x > start + width);
       const shift = [0, ...Array.from({length: 40}, (_, k) => [(k + 1) * 3, -(k + 1) * 3]).flat()]

@@ -30,6 +30,13 @@ function colour(name) {
   return getComputedStyle(document.documentElement).getPropertyValue("--" + name).trim();
 }
 
+/** Black or white, whichever is easier to read on `shade` (#rrggbb): 4.5 to 1 or more. */
+function inkOn(shade) {
+  const linear = (part) => part <= 0.03928 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4;
+  const [red, green, blue] = [1, 3, 5].map((at) => linear(parseInt(shade.slice(at, at + 2), 16) / 255));
+  return 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.179 ? "#000000" : "#ffffff";
+}
+
 /** Text that plotly shows as it stands: it reads labels as a small HTML. */
 function plain(text) {
   return text.replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");

@@ -89,7 +89,7 @@ def a_diagnosis():
     return render_diagnosis(diagnose(job, imported, network, budget_s=0.1))
 
 
-def an_accuracy():
+def an_accuracy(steps=("chain", "inception_v1")):
     rows = [
         row_of(
             Configuration(
@@ -100,7 +100,7 @@ def an_accuracy():
             out_of_order=0.0,
             stolen=0.01,
         )
-        for step in ("chain", "inception_v1")
+        for step in steps
         for row in fake_curve()
     ]
     network = NetworkFile(bandwidth_bps=0.957e9)
@@ -219,6 +219,8 @@ const luminance = (rgb) => {
   return 0.2126 * r + 0.7152 * g + 0.0722 * b;
 };
 const behind = (element) => {
+  const bar = element.closest(".point")?.querySelector("path");  // a name that stands on a bar
+  if (bar) return channels(getComputedStyle(bar).fill);
   for (let at = element; at; at = at.parentElement) {
     const found = channels(getComputedStyle(at).backgroundColor);
     if (found.length < 4 || found[3] > 0) return found;
@@ -256,22 +258,53 @@ def test_what_scrolls_and_what_is_pressed_can_have_the_focus(browser, page):
     assert unreached == []
 
 
-def test_the_step_time_is_in_view_on_a_phone(browser, tmp_path):
-    path = tmp_path / "page.html"
-    path.write_text(a_step(), encoding="utf-8")
+@pytest.fixture
+def phone(browser, tmp_path):
+    """Opens a page as a phone has it."""
+
+    def opened(page):
+        path = tmp_path / "page.html"
+        path.write_text(page, encoding="utf-8")
+        open_page(browser, path)
+
     browser.execute_cdp_cmd(
         "Emulation.setDeviceMetricsOverride",
         {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": False},
     )
-    try:
-        open_page(browser, path)
-        edges = browser.execute_script(
-            """const scroll = document.querySelector("#ranking").closest(".scroll");
-               const names = [...document.querySelectorAll("#ranking th")].map((th) => th.textContent);
-               const k = names.findIndex((name) => name.startsWith("Step time"));
-               return [...document.querySelectorAll("#ranking tr")].map((row) =>
-                 row.cells[k].getBoundingClientRect().right - scroll.getBoundingClientRect().right);"""
-        )
-        assert max(edges) <= 0
-    finally:
-        browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    yield opened
+    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+@pytest.mark.parametrize(("made", "heading"), [(a_step, "Step time"), (a_cluster, "Average JCT")])
+def test_what_decides_is_in_view_on_a_phone(browser, phone, made, heading):
+    phone(made())
+    edges = browser.execute_script(
+        """const scroll = document.querySelector("#ranking").closest(".scroll");
+           const names = [...document.querySelectorAll("#ranking th")].map((th) => th.textContent);
+           const k = names.findIndex((name) => name.startsWith(arguments[0]));
+           return [...document.querySelectorAll("#ranking tr")].map((row) =>
+             row.cells[k].getBoundingClientRect().right - scroll.getBoundingClientRect().right);""",
+        heading,
+    )
+    assert max(edges) <= 0
+
+
+def test_names_of_policies_stay_in_the_figure_on_a_phone(browser, phone):
+    phone(a_step())
+    beyond = browser.execute_script(
+        """const plot = document.getElementById("overlap"), place = plot.getBoundingClientRect();
+           const least = place.left + plot.layout.margin.l, most = place.right;
+           return [...plot.querySelectorAll(".annotation-text")].filter((text) => text.textContent.length > 3)
+             .map((text) => [text.textContent, text.getBoundingClientRect()])
+             .filter(([, at]) => at.left < least || at.right > most).map(([text]) => text);"""
+    )
+    assert beyond == []
+
+
+def test_a_legend_of_many_series_stays_above_its_figure(browser, phone):
+    phone(an_accuracy(steps=[f"a-model-with-a-long-name-{k}" for k in range(10)]))
+    legend, plot = browser.execute_script(
+        """return [".legend", ".xgrid"].map((css) => document.querySelector("#accuracy " + css))
+             .map((drawn) => drawn.getBoundingClientRect()).map(({top, bottom}) => [top, bottom]);"""
+    )
+    assert legend[1] <= plot[0] + 1

@@ -50,6 +50,7 @@ def test_changes_are_seen_and_nobody_else_is_asked(browser, served):
     bars = "return document.querySelectorAll(arguments[0] + ' .bars .point').length"
     assert browser.execute_script(bars, "#gpu-plot") == 2
     assert browser.execute_script(bars, "#network-plot") == 4
+    assert text(browser, "#gpu-plot .bartext") == "a"
 
     ended = job("a", "finished", "finished", iteration=10, finish_s=14.0, jct_s=14.0)
     served.status = state_of(

@@ -18,6 +18,10 @@ ROOT = Path(__file__).parents[2]
 # From another host; links that a reader may follow are not.
 FETCHED = re.compile(r"<(?:link|script|img|iframe|source)\b[^>]*?(?:src|href)=[\"']?(?:https?:)?//[^>]*>")
 
+# The width of each drawn figure, and if what it stands in ends within the window.
+FIGURES_OF_PAGE = """return [...document.querySelectorAll("article img[src$='.svg']")].map((image) =>
+  [image.getBoundingClientRect().width, image.parentElement.getBoundingClientRect().right <= innerWidth]);"""
+
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(200)]
 
 
@@ -81,6 +85,19 @@ def test_the_sites_search_finds_the_page_of_a_word(browser, address, words, page
     host.send_keys(words)
     in_shadow = "return [...arguments[0].shadowRoot.querySelectorAll('a')].map(link => link.href)"
     assert _waited(lambda: [link for link in browser.execute_script(in_shadow, host) if page in link])
+
+
+def test_a_phone_reads_figures_and_scrolls_them_alone(browser, address):
+    phone = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", phone)
+    try:
+        for page in ("", "guides/cluster/"):
+            browser.get(f"{address}/{page}index.html")
+            figures = _waited(lambda: browser.execute_script(FIGURES_OF_PAGE))
+            assert all(width >= 600 and within for width, within in figures)
+            assert browser.execute_script("return document.documentElement.scrollWidth") <= 390
+    finally:
+        browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
 def _waited(ask, seconds=30):
