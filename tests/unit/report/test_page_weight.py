@@ -101,13 +101,17 @@ def test_a_page_weighs_less_than_a_megabyte(page):
 
 
 def test_of_very_many_spans_the_first_ones_are_drawn_and_the_caption_says_so():
+    from hocket.report.alternatives import timeline_text
     from hocket.report.step_plot_data import MOST_SPANS, TimelinePanel, timeline_figure
     from hocket.text import TimeUnit
 
     timeline = scattered_timeline(MOST_SPANS + 1000)
-    (panel,) = timeline_figure([TimelinePanel("run", "tac", timeline)], TimeUnit("s", 1.0))["panels"]
+    run = TimelinePanel("run", "tac", timeline)
+    (panel,) = timeline_figure([run], TimeUnit("s", 1.0))["panels"]
     assert len(panel["start"]) == MOST_SPANS
     assert panel["caption"] == f"run, the first {MOST_SPANS} of {MOST_SPANS + 1000} spans"
+    drawn = f"of its {MOST_SPANS + 1000} spans the first {MOST_SPANS} drawn"
+    assert drawn in timeline_text([run], TimeUnit("s", 1.0))
     begin_s = min(span.start_s for span in timeline.spans)
     beyond = sorted(span.start_s - begin_s for span in timeline.spans)[MOST_SPANS]
     assert max(panel["start"]) <= beyond
