@@ -59,9 +59,11 @@ def _cluster(folder: Path) -> Iterator[str]:
             found[1] for line in serving.stderr or () if (found := re.search(r"page at (\S+)", line))
         )
         subprocess.run([*HOCKET, "submit", "--state", state, jobs], check=True)
-        yield address
-        for name in JOBS:
-            subprocess.run([*HOCKET, "cancel", "--state", state, name], check=True)
+        try:
+            yield address
+        finally:  # jobs go on without their manager
+            for name in JOBS:
+                subprocess.run([*HOCKET, "cancel", "--state", state, name], check=True)
     finally:
         serving.terminate()
         serving.wait(30)
