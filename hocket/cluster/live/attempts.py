@@ -8,6 +8,8 @@ import functools
 import signal
 from collections.abc import Awaitable, Callable, Iterable
 
+import msgspec
+
 from hocket.cluster.live.context import ManagerContext, RunningAttempt
 from hocket.cluster.live.database import MOST_TRIED, Record, Tried
 from hocket.cluster.live.devices import shared_out
@@ -137,7 +139,7 @@ class Attempts:
         running: list[tuple[Node, str]] = []
         ended: list[tuple[Node, str]] = []
         lost: set[str] = set()
-        left = False
+        left, succeeded = False, 0
         patience_s = _CANCEL_S if run.record.cancelled else self._lost_after_s
         for rank, server in enumerate(run.attempt.servers(self._context.cluster)):
             watch, key = self._watches[server], run.attempt.key(rank)
@@ -155,6 +157,7 @@ class Attempts:
                     run.ending, run.lost_with_node = ("failed", f"rank {rank} was not started"), True
             else:
                 ended.append((watch.node, key))
+                succeeded += known[key] == 0
                 if status := known[key]:
                     await self._note_failure(run, rank, watch.node, status)
         if lost and (run.ending is None or run.ending[0] == "failed"):
@@ -166,13 +169,24 @@ class Attempts:
             )
         if left:
             if run.ending is not None and not _settles(run):
-                run.stopped = True
+                self._note_asked(run)
                 grace_s = _grace_s(run)
                 await _aside((functools.partial(node.stop, grace_s=grace_s), key) for node, key in running)
             return
+        leaving = run.record.leaving
+        if leaving and not leaving.asked and succeeded == len(run.attempt.gpus) and not run.record.cancelled:
+            run.ending = None  # it was through before it was asked to leave
         self._end_attempt(run, await self._kept_iterations(run))
         await _aside((node.forget, key) for node, key in ended)
         self._context.change_event.set()
+
+    def _note_asked(self, run: RunningAttempt) -> None:
+        """Ranks are about to be asked to end; that they were asked to save is on disk before."""
+        leaving = run.record.leaving
+        if leaving and not leaving.asked:
+            run.record.leaving = msgspec.structs.replace(leaving, asked=True)
+            self._context.database.put([run.record])
+        run.stopped = True
 
     async def _note_failure(self, run: RunningAttempt, rank: int, node: Node, status: int) -> None:
         """Take in that a rank has failed: the first one says why, unless a peer was killed before."""

@@ -65,10 +65,14 @@ class Tried(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Leaving(msgspec.Struct, frozen=True, array_like=True):
-    """A preemption under way: since when, and why, the last attempt's ranks are to save and end."""
+    """A preemption under way: since when, and why, the last attempt's ranks are to save and end.
+
+    ``asked``: whether they have been told; before that one that ends does so by itself.
+    """
 
     since_s: float
     why: str
+    asked: bool = False
 
 
 @dataclass(kw_only=True)

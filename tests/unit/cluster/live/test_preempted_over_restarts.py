@@ -6,6 +6,7 @@ Its GPUs go to two jobs; it goes on with as many as are free then.
 from __future__ import annotations
 
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from hocket.cluster.live.database import Database, Leaving
 from hocket.cluster.live.manager_address import ask_manager, contact_of
 from hocket.cluster.live.manager_messages import Status, Submit
 from hocket.cluster.live.runnable_jobs import LiveJob
@@ -70,8 +72,14 @@ def has_computed(folder: Path) -> Callable[[Status], bool]:
     return due
 
 
-def saves(status: Status) -> bool:
-    return status.jobs[0].stage == "saving"
+def saves(folder: Path) -> Callable[[Status], bool]:
+    """Whether the ranks of the long one have been asked to leave, and save."""
+
+    def due(status: Status) -> bool:
+        asked = (folder / "notes").read_text().count("asked") == GPUS
+        return asked and status.jobs[0].stage == "saving"
+
+    return due
 
 
 def assert_went_on(folder: Path, states: Mapping[str, str], tried: Sequence[str]) -> None:
@@ -103,14 +111,33 @@ def test_another_manager_goes_on_while_it_saves(tmp_path: Path) -> None:
     with running(tmp_path, [the_long_one(tmp_path)], keep=True, **changes) as first:
         first.until(has_computed(tmp_path))
         first.ask(Submit(others(tmp_path)))
-        first.until(saves)
+        first.until(saves(tmp_path))
     with running(tmp_path, **changes) as second:
-        assert saves(second.status())
+        assert saves(tmp_path)(second.status())
         records = second.join()
     states = {name: each.state for name, each in records.items()}
     assert_went_on(tmp_path, states, [each.why for each in records["long"].tried])
     assert records["long"].preempted == 1
     assert all(record.leaving is None for record in records.values())
+
+
+def test_a_job_that_ends_by_itself_before_it_is_asked_to_leave_is_over(tmp_path: Path) -> None:
+    """Its manager is gone between the preemption and the ranks' being asked."""
+    job = noting("long", tmp_path, 1, steps=10, iterations=10**6, checkpoint_s=0.5)
+    with running(
+        tmp_path, [job], servers=1, gpus=1, policy="srsf-requeue", memory=_MEMORY, keep=True
+    ) as first:
+        first.until(lambda _: (tmp_path / "notes").exists())
+    database = Database(tmp_path)
+    (record,) = database.jobs()
+    record.leaving = Leaving(0.0, "preempted for another")
+    database.put([record])
+    database.close()
+    while "end" not in (tmp_path / "notes").read_text():
+        time.sleep(0.05)
+    with running(tmp_path, servers=1, gpus=1, policy="srsf-requeue", memory=_MEMORY) as second:
+        record = second.join()["long"]
+    assert (record.state, record.attempt, record.preempted, record.tried) == ("finished", 1, 0, ())
 
 
 @pytest.mark.slow
@@ -122,7 +149,7 @@ def test_a_manager_that_is_killed_while_it_saves_forgets_nothing(tmp_path: Path)
         ask_manager(contact_of(state), Submit((the_long_one(tmp_path),)))
         until(state, has_computed(tmp_path))
         ask_manager(contact_of(state), Submit(others(tmp_path)))
-        until(state, saves)
+        until(state, saves(tmp_path))
     with manager(state, _CLUSTER):
         jobs = until(state, is_over).jobs
     states = {job.id: job.state for job in jobs}
