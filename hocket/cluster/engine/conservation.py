@@ -39,7 +39,16 @@ def validate(state: EngineState, rules: Rules, now: int) -> None:
         _check_work(state, j)
         _check_bytes(state, rules, j, now)
         _check_batches(state, j)
+    _check_queue(state)
     assert state.counts[0]["finished"] == (state.jobs["stage"] == FINISHED).sum()
+
+
+def _check_queue(state: EngineState) -> None:
+    """The queue has those that queue, and as many are counted of each need."""
+    queue = state.queue[: state.counts[0]["queued"]]
+    assert sorted(queue.tolist()) == (state.jobs["stage"] == QUEUED).nonzero()[0].tolist()
+    needs = state.needs.of_job[queue]
+    assert np.array_equal(state.needs.queued, np.bincount(needs, minlength=len(state.needs.queued)))
 
 
 def _check_work(state: EngineState, j: int) -> None:

@@ -54,7 +54,7 @@ def list_changed_gpu(gpus, touched_gpus, counts, g):
 
 
 @lean_kernel
-def submit(jobs, queue, counts, least_gpus, rules, j):
+def submit(jobs, queue, counts, needs, rules, j):
     """Let job j, which has arrived, queue; until it is placed its transfers do not count."""
     jobs[j].stage = QUEUED
     jobs[j].per_iteration = jobs[j].forward + jobs[j].backward
@@ -70,7 +70,7 @@ def submit(jobs, queue, counts, least_gpus, rules, j):
         queue[i] = queue[i - 1]
     queue[first] = j
     counts[0].queued += 1
-    least_gpus[jobs[j].memory_class] = min(least_gpus[jobs[j].memory_class], jobs[j].gpus)
+    needs.queued[needs.of_job[j]] += 1
 
 
 @lean_kernel

@@ -97,7 +97,7 @@ def interrupt(state, rules, j, kept, launch, now):
     _forget_place(state, j)
     requeue_work(jobs, j, kept)
     jobs[j].launch = launch
-    submit(jobs, state.queue, state.counts, state.sites.least_gpus, rules, j)
+    submit(jobs, state.queue, state.counts, state.needs, rules, j)
 
 
 @lean_kernel

@@ -10,6 +10,7 @@ from hocket.cluster.engine.gpu_types import fitting_types, take_pace
 from hocket.cluster.engine.placement.placement_dispatch import choose_gpus
 from hocket.cluster.engine.policies.fair_share import order_by_user
 from hocket.cluster.engine.policies.policy_dispatch import key_of
+from hocket.cluster.engine.queued_needs import note_fits
 from hocket.cluster.engine.records import CLOSED, COMPUTING, FINISHED, NEVER, NONE, QUEUED
 from hocket.cluster.engine.starvation import close_opened, hold, open_held, release, starving_jobs
 from hocket.cluster.engine.state_parts import compute_state
@@ -170,6 +171,7 @@ def _place(state, rules, j, now, may_have_more):
         return False
     place_on(state, rules, j, now)
     list_placed(state, j)
+    state.needs.queued[state.needs.of_job[j]] -= 1
     return True
 
 
@@ -216,31 +218,23 @@ def order_queue(state, rules, now):
 
 
 @lean_kernel
-def _may_fit(sites):
-    """True if a queued job may fit on GPUs that are open to all: none is known to be too wide for them."""
-    for kind in range(len(sites.class_fits)):
-        for c in range(len(sites.least_gpus)):
-            if sites.class_fits[kind, c] >= sites.least_gpus[c]:
-                return True
-    return False
-
-
-@lean_kernel
 def _place_in_order(state, rules, num_held, now):
     """Place the queued jobs that fit, in order; how many were looked at: as long as one may fit."""
     jobs, users, sites, num_queued = state.jobs, state.users, state.sites, state.counts[0].queued
-    looking = num_held > 0 or _may_fit(sites)
-    if looking:
+    needs, order = state.needs, state.candidates if rules.by_user else state.queue
+    looking = note_fits(needs, sites.class_fits) or num_held > 0
+    if looking and rules.by_user:
         order_queue(state, rules, now)
-    for c in range(len(sites.kept_gpus)):
-        sites.kept_gpus[c] = NEVER
-    for g in range(len(sites.promised)):
-        sites.promised[g] = 0
+    if rules.wait_for_faster:
+        for g in range(len(sites.promised)):
+            sites.promised[g] = 0
+    # Elsewhere nothing comes of a job that does not fit on what is open to all.
+    passes_over = rules.passes_over and not rules.wait_for_faster and num_held == 0
     i = 0
     while looking and i < num_queued:
-        j = state.candidates[i]
+        j = order[i]
         i += 1
-        if jobs[j].stage != QUEUED:
+        if (passes_over and needs.fits[needs.of_job[j]] == 0) or jobs[j].stage != QUEUED:
             continue
         allowed = in_quota(jobs, users, j)
         fitting = fitting_types(jobs, sites, j) if allowed else 0
@@ -251,14 +245,9 @@ def _place_in_order(state, rules, num_held, now):
             placed = _place(state, rules, j, now, False)
             close_opened(state, num_held)
         if placed:
-            looking = num_held > 0 or _may_fit(sites)
+            looking = note_fits(needs, sites.class_fits) or num_held > 0
         else:
-            c = jobs[j].memory_class
-            sites.kept_gpus[c] = min(sites.kept_gpus[c], jobs[j].gpus)
             looking = rules.passes_over or not allowed
-    if i == num_queued:
-        for c in range(len(sites.kept_gpus)):
-            sites.least_gpus[c] = sites.kept_gpus[c]
     return i
 
 

@@ -203,6 +203,7 @@ def place_preempting(state, rules, j, now):
     while queue[at] != j:
         at += 1
     counts[0].queued -= 1
+    state.needs.queued[state.needs.of_job[j]] -= 1
     for i in range(at, counts[0].queued):
         queue[i] = queue[i + 1]
     place_on(state, rules, j, now)

@@ -238,11 +238,10 @@ class Rules(NamedTuple):
 
 
 class Sites(NamedTuple):
-    """Places for jobs; the last nine fields are room to work in."""
+    """Places for jobs; the last eight fields are room to work in."""
 
     class_memory: Ints  # (classes,) bytes, ascending: the different needs of jobs
     class_fits: Ints  # (types, classes) GPUs of a type with that much free
-    least_gpus: Ints  # (classes,) GPUs that each queued job of that need wants, or more
     pace: Records  # (J, types) PACE
     rack: Ints  # (servers,)
     capacity: Floats  # (links,) bytes a tick
@@ -255,5 +254,4 @@ class Sites(NamedTuple):
     held: Ints  # (G,) GPUs
     holder: Ints  # (G,) the job that holds each of these
     opened: Ints  # (G,) which of these are open for one job
-    kept_gpus: Ints  # (classes,)
     promised: Ints  # (G,) ticks from now on that those ahead in the queue are to have a GPU

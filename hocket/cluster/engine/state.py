@@ -13,6 +13,7 @@ from hocket.cluster.engine.paces import alone_ticks, pace_rows, types_of
 from hocket.cluster.engine.placement.named_placements import placement_of
 from hocket.cluster.engine.policies.named_policies import policy_of
 from hocket.cluster.engine.policies.srsf_requeue import MOST_PREEMPTIONS
+from hocket.cluster.engine.queued_needs import QueuedNeeds, make_needs
 from hocket.cluster.engine.records import (
     COUNTS,
     GPU,
@@ -58,6 +59,7 @@ class EngineState(NamedTuple):
     users: Records  # (U,) USER
     counts: Records  # (1,) COUNTS
     sites: Sites
+    needs: QueuedNeeds
     queue: Ints  # (J,)
     touched_gpus: Ints  # (G,)
     ready: Ints  # (J,)
@@ -177,7 +179,6 @@ def make_state(
         sites=Sites(
             class_memory=class_memory,
             class_fits=np.zeros((len(cluster.types), len(class_memory)), np.int64),
-            least_gpus=room(len(class_memory)),
             pace=paces,
             rack=cluster.rack_of(),
             capacity=cluster.link_capacity() / rules.per_byte,
@@ -193,9 +194,9 @@ def make_state(
             held=room(num_gpus),
             holder=room(num_gpus),
             opened=room(num_gpus),
-            kept_gpus=room(len(class_memory)),
             promised=room(num_gpus),
         ),
+        needs=make_needs(rows),
         queue=room(num_jobs),
         touched_gpus=room(num_gpus),
         ready=room(num_jobs),

@@ -39,7 +39,7 @@ class Driver(EngineRows):
     def adopt(self, job: str, gpus: Sequence[int], now_s: float) -> None:
         """A job that was added runs already, on these GPUs."""
         s, progress = self.state, self.progress_of[job]
-        submit(s.jobs, s.queue, s.counts, s.sites.least_gpus, self.rules, progress.row)
+        submit(s.jobs, s.queue, s.counts, s.needs, self.rules, progress.row)
         self.leave_queue(progress.row)
         self.take_number(progress, len(gpus))
         s.sites.chosen[: len(gpus)] = sorted(gpus)

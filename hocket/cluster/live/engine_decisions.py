@@ -58,7 +58,7 @@ def _decide_once(rows: EngineRows, now: int, actions: Actions) -> bool:
     s.counts[0]["over"] = 0
     arrived, rows.arrived_jobs = rows.arrived_jobs, []
     for progress in arrived:
-        submit(s.jobs, s.queue, s.counts, s.sites.least_gpus, rules, progress.row)
+        submit(s.jobs, s.queue, s.counts, s.needs, rules, progress.row)
     s.counts[0]["placed"] = 0
     if s.counts[0]["queued"] and (arrived or rows.has_new_room):
         _place(rows, now, actions)

@@ -12,6 +12,7 @@ from hocket.cluster.engine.gpu_numbers import take_number
 from hocket.cluster.engine.placement.named_placements import placement_of
 from hocket.cluster.engine.placing import order_queue
 from hocket.cluster.engine.policies.named_policies import policy_of
+from hocket.cluster.engine.queued_needs import count_queued
 from hocket.cluster.engine.records import (
     BACKWARD,
     COMPUTING,
@@ -277,6 +278,7 @@ class EngineRows:
         left = [other for other in s.queue[: s.counts[0]["queued"]].tolist() if other != j]
         s.queue[: len(left)] = left
         s.counts[0]["queued"] = len(left)
+        count_queued(s.needs, s.queue[: len(left)])
 
     def iterations_done(self, job: str) -> int:
         """Iterations of a job that are over."""

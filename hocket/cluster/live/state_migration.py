@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from hocket.cluster.engine.queued_needs import count_queued
 from hocket.cluster.engine.records import NONE, Ints
 from hocket.cluster.engine.state import EngineState, count_room
 
@@ -54,6 +55,7 @@ def carry(old: EngineState, kept: Ints, new: EngineState) -> None:
         hops = min(new.sites.route.shape[1], old.sites.route.shape[1])
         new.sites.route[:n, :hops] = old.sites.route[kept, :hops]
     count_room(new)
+    count_queued(new.needs, new.queue[: new.counts[0]["queued"]])
 
 
 def _places(first: Ints, number: Ints) -> Ints:

@@ -195,7 +195,7 @@ def run(state, rules, clock, log, most_instants):
 
         # Jobs arrive, and are placed.
         while arrived < num_jobs and jobs[arrivals[arrived]].arrival == now:
-            submit(jobs, queue, counts, state.sites.least_gpus, rules, arrivals[arrived])
+            submit(jobs, queue, counts, state.needs, rules, arrivals[arrived])
             arrived += 1
         if counts[0].queued > 0 and (memory_freed or arrived > hands[0].jobs_arrived):
             for i in range(hands[0].passing):
