@@ -2,6 +2,10 @@
 
 No ticks, no stretches, no lists of what may have changed: at each instant all tasks and transfers move on,
 everybody who is ready is asked, in order. Preempted transfers stop at the end of every chunk to be asked.
+
+The engine counts whole ticks, so what coincides on paper coincides there where it is of whole ticks. Beside two
+others a transfer has sent a third of what it would alone, and ends a tick away from what it coincides with on
+paper: which is first, and what follows, is not the same then. ``meets_unevenly`` says that a run has had that.
 """
 
 from __future__ import annotations
@@ -12,7 +16,7 @@ from hocket.cluster.cluster import Cluster
 from hocket.cluster.engine.scheduling import Scheduling
 from hocket.cluster.jobs import JobSet
 from hocket.cluster.simulator.outages import Outages
-from tests.naive.cluster_state import NEVER, Run, exact
+from tests.naive.cluster_state import NEVER, Run, exact, is_even
 from tests.naive.cluster_transfers import Transfers
 
 
@@ -78,7 +82,9 @@ class Simulation(Transfers):
         times += [exact(run.job.arrival_s) for run in self.runs if exact(run.job.arrival_s) > self.now]
         if any(run.finish is None for run in self.runs):
             times += [at for _, *window in self.windows for at in window if at > self.now]
-        return min(times, default=NEVER)
+        first = min(times, default=NEVER)
+        self.coinciding = sum(time == first for time in times)
+        return first
 
     def advance(self, until: Fraction, costs: dict[Run, Fraction]) -> list[Run]:
         """Let transfers move on; those that are over."""
@@ -96,10 +102,13 @@ class Simulation(Transfers):
             run.chunks[0] = [startup - begun, size - (elapsed - begun) / costs[run]]
             if elapsed > 0:
                 run.whole = False
+            run.uneven = run.uneven or not is_even(run.chunks[0][1] * self.b)
             if run.chunks[0] == [0, 0]:
+                self.meets_unevenly |= run.uneven and self.coinciding > 1
                 run.chunks.pop(0)
                 run.whole = True
                 if not run.chunks:
+                    run.uneven = False
                     over.append(run)
         self.now = until
         return over
@@ -201,8 +210,8 @@ class Simulation(Transfers):
 
 def simulate(
     jobs: JobSet, cluster: Cluster, scheduling: Scheduling, outages: Outages | None = None
-) -> list[Run]:
+) -> Simulation:
     """The course of each job; of outages only maintenance, which may be any time that a server is down."""
     simulation = Simulation(jobs, cluster, scheduling, outages)
     simulation.run()
-    return simulation.runs
+    return simulation

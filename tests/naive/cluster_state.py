@@ -20,6 +20,11 @@ def exact(value: float) -> Fraction:
     return Fraction(repr(float(value)))
 
 
+def is_even(seconds: Fraction) -> bool:
+    """True if a time is of whole ticks, of the longest that the engine counts small job sets in."""
+    return (seconds * 10**9).denominator == 1
+
+
 @dataclass(eq=False)
 class Run:
     """One job as it goes along."""
@@ -41,6 +46,7 @@ class Run:
     running: bool = False
     fresh_since: Fraction | None = None  # when the transfer started or resumed
     whole: bool = False  # nothing of the first chunk is sent
+    uneven: bool = False  # its transfer began, or was slowed down, between two ticks
     start: Fraction | None = None
     finish: Fraction | None = None
     reserved: Fraction | None = None  # when it fits at the latest by what it holds
@@ -94,6 +100,8 @@ class State:
         for run in self.runs:
             self.take_number(run, run.num)
         self.now = Fraction(0)
+        self.coinciding = 0  # what ends, or comes, at the next instant
+        self.meets_unevenly = False
         self.per_server = cluster.gpus_per_server
         self.rack = cluster.rack_of().tolist()
         # Of each GPU its type and its memory.

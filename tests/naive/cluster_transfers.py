@@ -5,7 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 from tests.naive.cluster_preemption import Preemption
-from tests.naive.cluster_state import Run
+from tests.naive.cluster_state import Run, is_even
 
 
 class Transfers(Preemption):
@@ -98,3 +98,4 @@ class Transfers(Preemption):
 
     def start_transfer(self, run: Run) -> None:
         run.ready, run.running, run.fresh_since = False, True, self.now
+        run.uneven = run.uneven or not is_even(self.now)

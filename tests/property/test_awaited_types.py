@@ -52,7 +52,7 @@ def compared(seed: int, placement: str, policy: str, *, ties: bool) -> bool:
     chosen: Scheduling = dataclasses.replace(drawn, wait_for_faster=True)
     jobs, chosen = with_users(seed, jobs, dataclasses.replace(chosen, jobs_per_gpu=1 if seed % 4 else 2))
     run = simulate(jobs, cluster, chosen)
-    twins = naive.simulate(jobs, cluster, chosen)
+    twins = naive.simulate(jobs, cluster, chosen).runs
     for i, twin in enumerate(twins):
         assert run.gpus[i] == tuple(divmod(g, cluster.gpus_per_server) for g in twin.gpus)
         assert twin.start is not None
