@@ -3,9 +3,10 @@
 No ticks, no stretches, no lists of what may have changed: at each instant all tasks and transfers move on,
 everybody who is ready is asked, in order. Preempted transfers stop at the end of every chunk to be asked.
 
-The engine counts whole ticks, so what coincides on paper coincides there where it is of whole ticks. Beside two
-others a transfer has sent a third of what it would alone, and ends a tick away from what it coincides with on
-paper: which is first, and what follows, is not the same then. ``meets_unevenly`` says that a run has had that.
+The engine counts whole ticks, so what coincides on paper coincides there where it is of whole ticks. Beside
+two others a transfer has sent a third of what it would alone, and ends a tick away from what it coincides
+with on paper: which is first, and what follows, is not the same then. ``meets_unevenly`` says that a run has
+had that.
 """
 
 from __future__ import annotations
