@@ -36,6 +36,8 @@ from hocket.launch.rank_processes import Ranks
 from hocket.ports import free_port
 
 _ANSWER_S = 30.0
+_FIRST_ANSWER_S = 180.0
+"""For the actors of a manager that begins: a machine may have to load all of Python over a network."""
 _TRIES = 5
 
 
@@ -112,15 +114,19 @@ class RayNode:
         self._actor: Any = None
         self._reaching = asyncio.Lock()
 
-    def reach(self) -> None:
-        """Have an actor there; AbsentError where Ray has no such machine now."""
+    def reach(self, within_s: float = _ANSWER_S) -> None:
+        """Have an actor there; AbsentError where Ray has no such machine now, or one that says nothing."""
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         found = self.ray_machine()
         pinned = NodeAffinitySchedulingStrategy(found["NodeID"], soft=False)
         made = self._ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=_TRIES)(RankActor)
         actor = made.options(scheduling_strategy=pinned).remote(str(self._ranks_folder))
-        theirs: ActorMachine = self._ray.get(actor.machine.remote(str(self._token)), timeout=_ANSWER_S)
+        try:
+            theirs: ActorMachine = self._ray.get(actor.machine.remote(str(self._token)), timeout=within_s)
+        except self._ray.exceptions.GetTimeoutError:
+            said = f"{self.name} does not answer: nothing from '{self._host}' within {within_s:g} s"
+            raise AbsentError(f"{said}; look for what keeps it busy") from None
         ours = machine_seeing(str(self._token))
         self.address, self.python = str(found["NodeManagerAddress"]), theirs.python
         self.shares_files = theirs.file_digest == ours.file_digest
@@ -248,7 +254,7 @@ def ray_nodes(ray: Any, folder: Path, count: int | None) -> list[Node]:
         node.type = types.get(name, "")  # where it does not answer it has what it had
         nodes.append(node)
         try:
-            node.reach()
+            node.reach(_FIRST_ANSWER_S)
         except (NodeError, ray.exceptions.RayError) as error:
             absent.append(str(error))
     if len(absent) == len(nodes):

@@ -127,6 +127,18 @@ def test_a_machine_that_comes_back_is_the_node_that_it_was(tmp_path: Path) -> No
         ray_nodes(cluster, tmp_path, None)
 
 
+def test_a_machine_that_says_nothing_is_named_with_the_time_that_it_had(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def get(_cluster: FakeRay, _answer: Answer, timeout: float) -> Any:
+        raise ray.exceptions.GetTimeoutError("Get timed out: some object(s) not ready.")
+
+    monkeypatch.setattr(FakeRay, "get", get)
+    (tmp_path / "token").write_text("a token of this cluster")
+    with pytest.raises(HocketError, match="node0 does not answer: nothing from 'red' within 180 s"):
+        ray_nodes(FakeRay(machine("red", "10.0.0.1", FIRST)), tmp_path, None)
+
+
 def test_a_machine_with_other_files_is_known_by_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "token").write_text("a token of this cluster")
     theirs = tmp_path / "theirs"

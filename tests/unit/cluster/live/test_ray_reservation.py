@@ -86,7 +86,7 @@ def test_two_clusters_and_ray_itself_have_no_gpu_twice(tmp_path: Path, gpus: Non
     let_gpus_go(ray, later)  # a rank is on one of them
     time.sleep(1)
     assert free() == 1
-    asyncio.run(later[0].stop("1-1-0"))
+    asyncio.run(later[0].stop("1-1-0", 5.0))
     actor: Any = later[0]
     deadline = time.monotonic() + 30
     while actor.has_ranks():
