@@ -22,7 +22,7 @@ from hocket.cluster.live.manager_messages import AskStatus, ManagerAnswer
 from hocket.lab import Lab
 from tests.lab.conftest import processes
 from tests.lab.soak.audit import Audit
-from tests.lab.soak.cluster import GPUS_PER_NODE, Soaked
+from tests.lab.soak.cluster import GPUS_PER_NODE, TYPES, Soaked
 from tests.lab.soak.faults import Faults
 from tests.lab.soak.watching import Clients, Watcher, beside
 from tests.lab.soak.work import day_of_jobs, rank_command
@@ -85,7 +85,8 @@ def test_a_day_of_kills_loses_no_job_and_gives_no_gpu_twice(
     with capsys.disabled():
         print(
             f"\nseed {SEED}, {took_s:.0f} s: {len(day)} jobs, {dict(audit.states())},"
-            f" {len(clients.lines)} refused, {audit.attempts()} attempts, {soaked.starts} managers,"
+            f" {len(clients.lines)} refused, {audit.attempts()} attempts, {audit.narrow()} of them with fewer"
+            f" GPUs, {audit.preemptions()} preemptions, {soaked.starts} managers,"
             f" {dict(faults.log.counts)}; processes and status looked at {watcher.rounds} times;"
             f" manager {small[0] / 1e6:.0f} to {large[0] / 1e6:.0f} MB, {small[1]} to {large[1]} files"
         )
@@ -96,7 +97,10 @@ def test_a_day_of_kills_loses_no_job_and_gives_no_gpu_twice(
         for sample in family.samples
     }
     assert {state: values["hocket_jobs", state] for state in audit.states()} == dict(audit.states())
-    assert [values["hocket_gpus_used", f"node{k}"] for k in range(NODES)] == [0] * NODES
+    types = [TYPES[k * len(TYPES) // NODES] for k in range(NODES)]
+    assert [values["hocket_gpus_used", f"node{k}", types[k]] for k in range(NODES)] == [0] * NODES
+    assert audit.preemptions() > 0
+    assert audit.narrow() > 0
 
 
 def _metrics(soaked: Soaked) -> str:

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import functools
 import signal
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 
 import msgspec
 
@@ -64,6 +64,7 @@ class Attempts:
         for other in run.waits_for:
             await other.over.wait()
         try:
+            await self._until_clear(set(servers))
             checkpoint.mkdir(mode=0o700, parents=True, exist_ok=True)
             places = list(dict.fromkeys(servers))
             ports = await asyncio.gather(*(nodes[server].free_port() for server in places))
@@ -96,6 +97,18 @@ class Attempts:
             run.lost_with_node = full or isinstance(error, AbsentError)
             run.failed_by_itself = isinstance(error, UnfitError)
         run.started_s = asyncio.get_running_loop().time()
+
+    async def _until_clear(self, servers: Collection[int]) -> None:
+        """Wait until none of these servers has ranks of an attempt that is over.
+
+        They may have come back with their node, on GPUs that nobody has by what the database says. Raises
+        AbsentError where a node does not answer.
+        """
+        watches = [self._watches[server] for server in servers]
+        while not all(watch.is_clear for watch in watches):
+            if late := [watch.node.name for watch in watches if watch.late]:
+                raise AbsentError(f"{late[0]} does not answer, or has ranks of another attempt")
+            await asyncio.sleep(LOOK_EVERY_S)
 
     async def watch(self) -> None:
         """See which ranks have ended, and what that means for their jobs."""

@@ -63,6 +63,11 @@ class NodeWatch:
         """The node's last answer; None if it was not asked after ``since_s``, in the loop's time."""
         return self._answer if self._answer_asked_s > since_s else None
 
+    @property
+    def is_clear(self) -> bool:
+        """True if it answers, and has no ranks but those of attempts that are under way."""
+        return self._answer is not None and not self.late and not self.strays
+
     def end(self) -> None:
         """Ask no more."""
         if self._question is not None:

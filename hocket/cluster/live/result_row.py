@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
 import numpy as np
 
 from hocket.cluster.cluster import Cluster
+from hocket.cluster.engine.policies.named_policies import policy_of
 from hocket.cluster.engine.scheduling import Scheduling
 from hocket.cluster.jobs import JobSet
 from hocket.cluster.live.database import Record
-from hocket.cluster.results.run_statistics import ClusterRow, cluster_row
+from hocket.cluster.results.run_statistics import ClusterRow, PreemptionRow, cluster_row
 from hocket.cluster.simulator.simulate import ClusterRun
 
 
@@ -26,7 +28,8 @@ def live_row(
     """The row of ``cluster run --json``: of jobs that have finished, in ``records``' order; None without.
 
     ``source``: the file of the jobs. ``computing_s`` is what it says of the iterations that ran; what they
-    took longer is waiting for GPUs, since that is all that the engine sees.
+    took longer is waiting for GPUs, since that is all that the engine sees. What checkpoints take nobody
+    measures; under a policy that preempts jobs it counts how often each was.
     """
     finished = [r for r in records if r.state == "finished"]
     if not finished:
@@ -56,4 +59,12 @@ def live_row(
         wall_s=wall_s,
     )
     jobs = JobSet(jobs=tuple(r.job for r in finished), source=source)
-    return cluster_row(run, jobs, cluster)
+    row = cluster_row(run, jobs, cluster)
+    if not policy_of(scheduling.policy).requeues:
+        return row
+    times = [r.preempted for r in finished]
+    return msgspec.structs.replace(
+        row,
+        jobs=tuple(msgspec.structs.replace(j, preemptions=n) for j, n in zip(row.jobs, times, strict=True)),
+        preemption=PreemptionRow(preemptions=sum(times)),
+    )

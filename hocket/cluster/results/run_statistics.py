@@ -107,15 +107,15 @@ class SimulatedCluster(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PreemptionRow(msgspec.Struct, frozen=True, kw_only=True):
-    """The preemptions of a run, and the GPU hours that they took.
+    """The preemptions of a run, and the GPU hours that they took, None where these are not measured.
 
     ``checkpoint_gpu_hours``: of jobs' own GPUs, to save and restore them and to launch them again;
     ``lost_gpu_hours``: of iterations under way.
     """
 
     preemptions: int
-    checkpoint_gpu_hours: float
-    lost_gpu_hours: float
+    checkpoint_gpu_hours: float | None = None
+    lost_gpu_hours: float | None = None
 
 
 class OutageSetting(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from hocket.cluster.live.database import FILE, Record, read_record
-from tests.lab.soak.cluster import GPUS_PER_NODE, LOST_AFTER_S, RESTARTS
+from hocket.cluster.engine.policies.srsf_requeue import MOST_PREEMPTIONS
+from hocket.cluster.live.database import FILE, Record, Tried, read_record
+from tests.lab.soak.cluster import GPUS_PER_NODE, LOST_AFTER_S, RESTARTS, TYPES
 from tests.lab.soak.faults import Log, Span
 from tests.lab.soak.watching import Clients, Watcher
 from tests.lab.soak.work import HALF_BYTES, Work
@@ -52,6 +53,7 @@ class Audit:
             lines = self._lines(record.job.id)
             self._end_is_explained(record)
             self._attempts_are_explained(record)
+            self._gpus_are_such_as_it_accepts(record)
             self._records_agree(record, lines)
         self._no_gpu_twice(watcher)
         self._events_are_in_order()
@@ -66,6 +68,15 @@ class Audit:
         """Starts of jobs, counted."""
         return sum(record.attempt for record in self.records.values())
 
+    def preemptions(self) -> int:
+        """Times that jobs left their GPUs to others."""
+        return sum(record.preempted for record in self.records.values())
+
+    def narrow(self) -> int:
+        """Attempts with fewer GPUs than their job may have."""
+        jobs = self.records.values()
+        return sum(0 < len(gpus) < record.job.gpus for record in jobs for gpus in _gpus_of(record).values())
+
     def _check(self, holds: object, line: str) -> None:
         if not holds:
             self.wrong.append(line)
@@ -77,7 +88,7 @@ class Audit:
         for job in self._day.keys() - self._clients.acknowledged.keys():
             refused = self._clients.lines.get(job, "")
             self._check(
-                self._day[job].end == "large" and "GPUs and the cluster has" in refused and job not in known,
+                self._day[job].end == "large" and "and the cluster has" in refused and job not in known,
                 f"{job} was not acknowledged: {refused}",
             )
 
@@ -93,7 +104,7 @@ class Audit:
             self._check(end not in ("fails", "wrong"), f"{job} finished")
         if record.state == "failed":
             own = {"fails": "ended with status 3", "wrong": "cannot run its command: nosuch"}.get(end)
-            counted = record.attempt - record.lost_attempts - record.own_failures
+            counted = record.attempt - record.lost_attempts - record.own_failures - record.preempted
             killed = "was killed by SIG" in record.why and counted == RESTARTS + 1
             self._check(killed or (own and own in record.why), f"{job} failed: {record.why}, {record}")
 
@@ -104,7 +115,10 @@ class Audit:
             begin_s, end_s = self._epoch_s + tried.start_s, self._epoch_s + tried.end_s
             nodes = {f"node{gpu // GPUS_PER_NODE}" for gpu in tried.gpus}
             away = [span for span in self._log.away if span.node in nodes]
-            if "was killed by" in tried.why:
+            if tried.why.startswith("preempted for "):
+                by = self.records.get(tried.why.removeprefix("preempted for "))
+                holds = by is not None and self._left_to(record, tried, by)
+            elif "was killed by" in tried.why:
                 holds = name in self._log.touched
             elif "has not answered for" in tried.why:
                 holds = any(min(span.end_s, end_s) - span.begin_s > LOST_AFTER_S / 2 for span in away)
@@ -117,6 +131,29 @@ class Audit:
                 holds = self._day[record.job.id].end == "replayed" and name in self._log.touched
             self._check(holds, f"{record.job.id}, attempt {name}, nothing of ours did that: {tried.why}")
 
+    def _left_to(self, record: Record, tried: Tried, by: Record) -> bool:
+        """True if an attempt at ``by`` was placed, amid that attempt, on GPUs of it."""
+        given = _gpus_of(by)
+        starts = {number: each.start_s for number, each in enumerate(by.tried, 1)}
+        if by.placed_s is not None:
+            starts[by.attempt] = by.placed_s
+        return record.job.checkpoint_s is not None and any(
+            tried.start_s < start_s <= tried.end_s and set(given[number]) & set(tried.gpus)
+            for number, start_s in starts.items()
+        )
+
+    def _gpus_are_such_as_it_accepts(self, record: Record) -> None:
+        job = record.job
+        preempted = [each for each in record.tried if each.why.startswith("preempted for ")]
+        self._check(len(preempted) == record.preempted <= MOST_PREEMPTIONS, f"{job.id}: {record}")
+        self._check(record.leaving is None, f"{job.id} leaves yet: {record}")
+        for gpus in _gpus_of(record).values():
+            half = len(self._devices) * GPUS_PER_NODE // len(TYPES)
+            types = {TYPES[gpu // half] for gpu in gpus}
+            accepted = job.speeds.keys() if job.speeds else set(TYPES)
+            self._check(not gpus or (len(types) == 1 and types <= accepted), f"{job.id} had {types}")
+            self._check(not gpus or job.fewest_gpus <= len(gpus) <= job.gpus, f"{job.id} had {gpus}")
+
     def _records_agree(self, record: Record, lines: Sequence[Line]) -> None:
         job, end = record.job.id, self._day[record.job.id].end
         for line in lines:
@@ -126,15 +163,19 @@ class Audit:
             self._check(count == 1, f"{job}: rank {rank} of attempt {attempt} began {count} times")
             self._check(int(attempt.partition("-")[2]) <= record.attempt, f"{job} began {attempt}: {record}")
         done = {(line.attempt, line.rank) for line in lines if line.what == "done"}
-        last, ranks = f"{record.number}-{record.attempt}", range(record.job.gpus)
+        last, given = f"{record.number}-{record.attempt}", _gpus_of(record)
         if record.state == "finished" and end != "replayed" and last not in self._log.touched:
-            whole = all((last, rank) in done for rank in ranks)
+            whole = all((last, rank) in done for rank in range(len(record.gpus)))
             self._check(whole, f"{job} finished, and its ranks have not")
         for number in range(1, record.attempt):
             name = f"{record.number}-{number}"
-            whole = all((name, rank) in done for rank in ranks)
+            whole = all(
+                (name, rank) in done for rank in range(len(given.get(number, range(record.job.gpus))))
+            )
+            asked = number <= len(record.tried) and record.tried[number - 1].why.startswith("preempted for ")
+            excused = end == "fails" or asked or name in self._log.touched
             self._check(
-                not whole or end == "fails" or name in self._log.touched or self._was_away(record, number),
+                not whole or excused or self._was_away(record, number),
                 f"{job}: all ranks of {name} were done, and it was started again",
             )
         self._gpus_agree(record, lines)
@@ -152,11 +193,12 @@ class Audit:
         return _during(away, self._epoch_s + tried.start_s - 15, self._epoch_s + tried.end_s)
 
     def _gpus_agree(self, record: Record, lines: Sequence[Line]) -> None:
-        given = {record.attempt: (record.gpus, record.placed_s)}
+        given, placed = _gpus_of(record), {record.attempt: record.placed_s}
         for number, tried in enumerate(record.tried, 1):
-            given[number] = tried.gpus, tried.start_s
+            placed[number] = tried.start_s
         for line in lines:
-            gpus, placed_s = given.get(int(line.attempt.partition("-")[2]), ((), None))
+            number = int(line.attempt.partition("-")[2])
+            gpus, placed_s = given.get(number, ()), placed.get(number)
             if not gpus:
                 continue
             node, slot = divmod(gpus[line.rank], GPUS_PER_NODE)
@@ -195,6 +237,13 @@ class Audit:
         path = self._folder / "said" / job
         rows = [row.split() for row in path.read_text().splitlines()] if path.exists() else []
         return [Line(what, name, int(rank), gpu, float(at_s)) for what, name, rank, gpu, at_s in rows]
+
+
+def _gpus_of(record: Record) -> dict[int, tuple[int, ...]]:
+    """The GPUs of each attempt at a job, by its number."""
+    return {record.attempt: record.gpus} | {
+        number: tried.gpus for number, tried in enumerate(record.tried, 1)
+    }
 
 
 def _during(spans: Sequence[Span], begin_s: float, end_s: float) -> bool:

@@ -17,6 +17,8 @@ from hocket.lab import Lab
 from hocket.process_stats import all_pids, first_environment
 
 GPUS_PER_NODE = 4
+TYPES = ("a100", "v100")
+"""The types of GPUs; the first half of the nodes has the first one."""
 LOST_AFTER_S = 4.0
 RESTARTS = 3
 _LIMIT_S = 120.0
@@ -49,7 +51,9 @@ class Soaked:
     def _started(self) -> bool:
         command = [sys.executable, "-m", "hocket", "cluster", "serve", "--state", str(self.state)]
         command += ["--page", "off", "--lab", self.lab.name, "--gpus-per-server", str(GPUS_PER_NODE)]
-        command += ["--gpus", ",".join(self.gpus), "--placement", "lwf-1", "--policy", "srsf-1"]
+        types = (TYPES[place * len(TYPES) // len(self.gpus)] for place in range(len(self.gpus)))
+        gpus = ",".join(f"{gpu}:{kind}" for gpu, kind in zip(self.gpus, types, strict=True))
+        command += ["--gpus", gpus, "--placement", "lwf-1", "--policy", "srsf-requeue"]
         command += ["--memory", "16GB", "--restarts", str(RESTARTS), "--lost-after", f"{LOST_AFTER_S:g}s"]
         begins = self.said.stat().st_size if self.said.exists() else 0
         with self.said.open("ab") as said:

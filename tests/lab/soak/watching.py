@@ -99,8 +99,9 @@ class Watcher:
     def _look_at_status(self, status: Status) -> None:
         gpus = status.gpus_per_server
         for job in status.jobs:
-            if job.state == "running" and len(set(job.gpus)) != job.wanted:
-                self.crowded.append(f"{job.id} runs on {job.gpus} and wants {job.wanted}")
+            least = job.wanted if job.wanted_min is None else job.wanted_min
+            if job.state == "running" and not least <= len(set(job.gpus)) <= job.wanted:
+                self.crowded.append(f"{job.id} runs on {job.gpus} and wants {least} to {job.wanted}")
             if any(slot >= gpus or server >= len(status.nodes) for server, slot in job.gpus):
                 self.crowded.append(f"{job.id} is on {job.gpus}")
             if not job.reason or "\n" in job.reason:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hocket.cluster.live.runnable_jobs import LiveJob
+from tests.lab.soak.cluster import TYPES
 
 HALF_BYTES = 8e9
 """The memory of half a GPU: a job has a half of each of its GPUs, or all of it."""
@@ -29,12 +30,29 @@ say begin
 case $end in
 stubborn) trap '' TERM ;;
 leaves) setsid sleep 1000 & ;;
+saves) trap 'sleep 0.3; exit 0' TERM ;;
 esac
 sleep "$seconds"
 say done
 [ "$end" != fails ] || exit 3
 """
-_ENDS = {"ends": 0.68, "stubborn": 0.06, "leaves": 0.06, "fails": 0.05, "wrong": 0.02, "replayed": 0.12}
+_ENDS = {
+    "ends": 0.53,
+    "saves": 0.15,
+    "stubborn": 0.06,
+    "leaves": 0.06,
+    "fails": 0.05,
+    "wrong": 0.02,
+    "replayed": 0.12,
+}
+# The speeds of a job on the types of GPUs that it accepts; none: it accepts all.
+_SPEEDS: dict[tuple[tuple[str, float], ...], float] = {
+    (): 0.5, ((TYPES[0], 1.0), (TYPES[1], 0.5)): 0.3, ((TYPES[0], 1.0),): 0.1, ((TYPES[1], 1.0),): 0.1,
+}  # fmt: skip
+_RANGED = 0.4  # of the jobs on several GPUs may have fewer
+_PREEMPTIBLE = 0.6
+_CHECKPOINT_S = 0.1
+_LONG, _LONG_S = 0.08, 30.0  # of the programs take up to so long, and leave their GPUs to others
 _LARGE = 0.01  # of the jobs are larger than the cluster
 _CANCELLED = 0.06
 _WIDTHS = {1: 0.6, 2: 0.25, 4: 0.1, 8: 0.05}
@@ -76,8 +94,13 @@ def _work(folder: Path, number: int, submit_s: float, num_gpus: int, draw: rando
     (gpus,) = draw.choices(list(_WIDTHS), list(_WIDTHS.values()))
     halves = draw.choice((1, 2))
     seconds = min(_LONGEST_S, draw.lognormvariate(math.log(3.0), 0.8))
+    preemptible = draw.random() < _PREEMPTIBLE
+    if end != "replayed" and draw.random() < _LONG:
+        seconds, preemptible = draw.uniform(_LONGEST_S, _LONG_S), True
+    (speeds,) = draw.choices(list(_SPEEDS), list(_SPEEDS.values()))
+    fewest = draw.randint((gpus + 1) // 2, gpus) if draw.random() < _RANGED else gpus
     if draw.random() < _LARGE:
-        end, gpus = "large", num_gpus + 1
+        end, gpus, fewest = "large", num_gpus + 1, num_gpus + 1
     name = f"{end}-{number}"
     rank = rank_command(folder, name, halves, seconds, end)
     command = {"wrong": ("nosuch", "train.py"), "replayed": None}.get(end, rank)
@@ -85,6 +108,9 @@ def _work(folder: Path, number: int, submit_s: float, num_gpus: int, draw: rando
         id=name,
         model="m",
         gpus=gpus,
+        gpus_min=fewest if fewest < gpus else None,
+        speeds=dict(speeds),
+        checkpoint_s=_CHECKPOINT_S if preemptible else None,
         iterations=max(2, round(seconds / 0.1)),
         arrival_s=0.0,
         forward_s=0.03,

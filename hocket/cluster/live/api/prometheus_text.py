@@ -24,6 +24,7 @@ class Metrics:
 
     def __init__(self, context: ManagerContext, scheduling: Scheduling) -> None:
         self._context, self._scheduling = context, scheduling
+        self._type_names = context.cluster.type_names()  # of each GPU
 
     def text(self) -> str:
         """The metrics as they are, about each a line of help, its type, and its samples."""
@@ -41,22 +42,33 @@ class Metrics:
 
     def _of_nodes(self) -> list[str]:
         context = self._context
-        per_server = context.cluster.gpus_per_server
-        used = Counter(
-            gpu // per_server for gpu in {gpu for run in context.runs.values() for gpu in run.record.gpus}
-        )
-        has, uses, up, drained = [], [], [], []
-        for server, node in enumerate(context.nodes):
+        up, drained = [], []
+        for node in context.nodes:
             label = {"node": node.name}
-            has.append((label, float(slots_of(node, per_server))))
-            uses.append((label, float(used[server])))
             up.append((label, float(node.name not in context.silent_nodes)))
             drained.append((label, float(node.name in context.drained_nodes)))
         return [
-            _metric("hocket_gpus", "gauge", "GPUs of each node.", has),
-            _metric("hocket_gpus_used", "gauge", "GPUs of each node that have a job.", uses),
+            *self._of_gpus(),
             _metric("hocket_node_up", "gauge", "1 where a node answers.", up),
             _metric("hocket_node_drained", "gauge", "1 where no job is to be placed.", drained),
+        ]
+
+    def _of_gpus(self) -> list[str]:
+        """GPUs of each node, also by their type where a cluster's GPUs have types."""
+        context, per_server = self._context, self._context.cluster.gpus_per_server
+        used = {gpu for run in context.runs.values() for gpu in run.record.gpus}
+        has, uses = [], []
+        for server, node in enumerate(context.nodes):
+            of_type: dict[str, list[int]] = {}
+            for gpu in range(server * per_server, server * per_server + slots_of(node, per_server)):
+                of_type.setdefault(self._type_names[gpu], []).append(gpu)
+            for kind, gpus in of_type.items() or [("", [])]:
+                label = {"node": node.name} | ({"gpu_type": kind} if context.cluster.gpu_types else {})
+                has.append((label, float(len(gpus))))
+                uses.append((label, float(len(used.intersection(gpus)))))
+        return [
+            _metric("hocket_gpus", "gauge", "GPUs of each node.", has),
+            _metric("hocket_gpus_used", "gauge", "GPUs of each node that have a job.", uses),
         ]
 
     def _of_queue(self, records: Sequence[Record]) -> list[str]:

@@ -35,7 +35,6 @@ class World:
         self.scheduling = Scheduling(placement="ls", policy=policy, chunk_bytes=CHUNK, **changes)
         self.driver = Driver(CLUSTER, self.scheduling)
         self.jobs = {each.id: each for each in jobs}
-        self.driver.add(jobs, [0] * len(jobs), [False] * len(jobs), range(len(jobs)))
         self.due: list[tuple[float, int, Any]] = []
         self.number = 0
         self.finish_s: dict[str, float] = {}
@@ -121,6 +120,7 @@ class World:
     def happen(self, what: Any, iteration: dict[str, int], now_s: float) -> None:
         match what:
             case ("arrive", name):
+                self.driver.add([self.jobs[name]], [0], [False], [list(self.jobs).index(name)])
                 self.driver.arrive(name)
             case ("launched", name):
                 for rank in range(len(self.gpus[name])):

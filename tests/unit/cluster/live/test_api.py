@@ -37,6 +37,7 @@ from hocket.cluster.live.manager_messages import (
     FromClient,
     Submit,
 )
+from hocket.cluster.live.nodes import local_nodes
 from hocket.errors import HocketError
 from hocket.launch.credentials import new_credentials
 from tests.tokens import CREDENTIALS, TOKEN
@@ -268,6 +269,29 @@ def test_metrics_are_what_prometheus_reads(tmp_path: Path) -> None:
     assert 0 < values[("hocket_job_completion_seconds_sum",)] < LIMIT_S
     assert values[("hocket_job_wait_seconds_count",)] == 3
     assert all(family.documentation and family.type != "unknown" for family in families.values())
+
+
+def test_gpus_in_metrics_are_told_apart_by_type_where_they_have_one(tmp_path: Path) -> None:
+    nodes = local_nodes(tmp_path, 2)
+    for node in nodes:
+        node.have_devices({"0": "a100", "1": "a100", "2": "v100"})
+    for place, node in enumerate(nodes):
+        node.machine, node.slots = f"machine {place}", 3 - place
+    first = live_job("first", 3, command=("sleep", "1000"), memory_bytes=10.0, speeds={"a100": 1.0})
+    with running(tmp_path, [first], nodes=nodes, gpus=3, until_idle=False) as cluster:
+        cluster.until(lambda s: s.jobs[0].state == "running")
+        text = call(cluster.manager.address, "/metrics").body
+    values = {
+        (sample.name, sample.labels["node"], sample.labels["gpu_type"]): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if sample.name.startswith("hocket_gpus")
+    }
+    counts = {("node0", "a100"): 2, ("node0", "v100"): 1, ("node1", "a100"): 2}
+    found = {key[1:]: value for key, value in values.items() if key[0] == "hocket_gpus_used"}
+    assert {key[1:]: value for key, value in values.items() if key[0] == "hocket_gpus"} == counts
+    assert sum(found.values()) == 3
+    assert (found.keys(), found["node0", "v100"]) == (counts.keys(), 0)
 
 
 def test_the_next_manager_has_the_same_certificate_and_token(tmp_path: Path) -> None:

@@ -5,9 +5,14 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from hocket.cluster.cluster import Cluster
+from hocket.cluster.engine.scheduling import Scheduling
 from hocket.cluster.live.manager_messages import AskEvents, Cancel, Submit
+from hocket.cluster.live.result_row import live_row
+from hocket.cluster.results.run_statistics import ClusterRow, check_cluster_row
 from tests.unit.cluster.live.clusters import live_job, running
 from tests.unit.cluster.live.test_reasons import serving, until_why, why
 
@@ -50,9 +55,23 @@ def test_a_replayed_job_leaves_and_loses_no_iteration(tmp_path: Path) -> None:
     long = live_job("long", 2, iterations=60, memory_bytes=10.0, checkpoint_s=0.0)
     short = live_job("short", 2, arrival_s=1.0, memory_bytes=10.0)
     with running(tmp_path, [long, short], gpus=1, policy="srsf-requeue") as cluster:
-        record = cluster.join()["long"]
+        records = cluster.join()
+    record = records["long"]
     assert (record.state, record.preempted, record.attempt) == ("finished", 1, 2)
     assert record.parts[0] == pytest.approx(60 * 0.04, rel=0.1)
+    for policy, times in (("srsf-requeue", [1, 0]), ("srsf-1", [None, None])):
+        row = live_row(
+            [records["long"], records["short"]],
+            Cluster(num_servers=2, gpus_per_server=1),
+            Scheduling(placement="ls", policy=policy),
+            source="jobs.json",
+            events=1,
+            wall_s=1.0,
+        )
+        assert row is not None
+        assert [job.preemptions for job in row.jobs] == times
+        assert (row.preemption and row.preemption.preemptions) == times[0]
+        check_cluster_row(msgspec.convert(msgspec.to_builtins(row), ClusterRow), "row")
 
 
 def test_status_says_who_saves_who_waits_for_that_and_who_is_never_preempted(tmp_path: Path) -> None:
