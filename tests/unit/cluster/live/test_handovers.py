@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -32,7 +33,12 @@ while not pathlib.Path(sys.argv[2]).exists():
 def holding(folder: Path) -> LiveJob:
     """The job "long", over once there is a file ``through``; it saves for a second when it is preempted."""
     command = (sys.executable, "-c", _HOLDS, str(folder / "long"), str(folder / "through"))
-    fields = {"iterations": 10**6, "checkpoint_s": 0.1, "memory_bytes": 10.0, "command": command}
+    fields: dict[str, Any] = {
+        "iterations": 10**6,
+        "checkpoint_s": 0.1,
+        "memory_bytes": 10.0,
+        "command": command,
+    }
     return live_job("long", **fields)
 
 
@@ -123,7 +129,7 @@ def test_a_node_that_was_lost_with_a_job_that_saves_has_left_it_before_the_next_
 def test_ranks_that_a_lost_node_brings_back_to_another_manager_have_left_before_others_begin(
     tmp_path: Path,
 ) -> None:
-    settings = {"gpus": 1, "until_idle": False, "lost_after_s": 0.5}
+    settings: dict[str, Any] = {"gpus": 1, "until_idle": False, "lost_after_s": 0.5}
     nodes = far(tmp_path, 1)
     with running(tmp_path, [holding(tmp_path)], nodes=nodes, **settings, keep=True) as cluster:
         cluster.until(lambda status: len(said(tmp_path, "long", "begun")) == 1)
