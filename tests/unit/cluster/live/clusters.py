@@ -91,6 +91,16 @@ class Running:
             time.sleep(0.05)
         return status
 
+    def until_ranks_run(self) -> Status:
+        """Wait until the ranks of all jobs have been started; a job is *running* from its placement on."""
+        runs = self.manager._context.runs
+        return self.until(
+            lambda status: all(
+                job.state == "running" and job.id in runs and runs[job.id].started_s is not None
+                for job in status.jobs
+            )
+        )
+
     def join(self, limit_s: float = LIMIT_S) -> dict[str, Record]:
         """Wait until it is idle."""
         self._thread.join(limit_s)

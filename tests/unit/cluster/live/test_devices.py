@@ -132,7 +132,7 @@ def test_running_jobs_keep_the_gpus_that_they_have(tmp_path: Path, monkeypatch: 
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5")
     job = live_job("a", gpus=2, command=("sleep", "60"))
     with running(tmp_path, [job], servers=1, until_idle=False, keep=True) as cluster:
-        cluster.until(lambda status: cluster.manager.records[0].state == "running")
+        cluster.until_ranks_run()
     nodes = cluster.nodes
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
     with (
@@ -184,13 +184,13 @@ def test_jobs_of_two_managers_on_one_machine_see_exactly_their_own_gpus(
 
 
 def test_nodes_of_unequal_size_get_what_they_have(tmp_path: Path) -> None:
-    show = ("sh", "-c", "echo $CUDA_VISIBLE_DEVICES > $HOCKET_CHECKPOINT/gpus")
+    show = ("sh", "-c", "echo $CUDA_VISIBLE_DEVICES >> $HOCKET_CHECKPOINT/gpus")
     jobs = [live_job("all", gpus=3, command=show, memory_bytes=10.0)]
     with running(tmp_path, jobs, nodes=named(tmp_path, 2, "0,2,5"), gpus=2, until_idle=False) as cluster:
         status = cluster.until(lambda s: s.jobs[0].state == "finished")
         assert status.gpus_of_node == (2, 1)
         assert sorted(status.jobs[0].gpus) == [(0, 0), (0, 1), (1, 0)]
-        assert (tmp_path / "jobs" / "1" / "gpus").read_text() in ("0,2\n", "5\n")
+        assert set((tmp_path / "jobs" / "1" / "gpus").read_text().split()) == {"0,2", "5"}
         with pytest.raises(HocketError, match=r"needs 4 GPUs .* and of the cluster's 3 3 can have it"):
             cluster.ask(Submit((live_job("more", gpus=4),)))
         cluster.ask(Drain("node0", True))

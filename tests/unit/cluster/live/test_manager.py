@@ -126,7 +126,7 @@ def test_another_manager_goes_on_with_what_runs(tmp_path: Path) -> None:
         noting("queued", tmp_path, gpus=4, memory_bytes=9.5),
     ]
     with running(tmp_path, jobs, until_idle=False, keep=True) as cluster:
-        before = cluster.until(lambda s: s.jobs[0].iteration >= 5 and s.jobs[1].state == "running")
+        before = cluster.until(lambda s: s.jobs[0].iteration >= 5 and (tmp_path / "b.ran").exists())
         assert before.jobs[2].state == "queued"
         iteration = before.jobs[0].iteration
     with running(tmp_path) as cluster:

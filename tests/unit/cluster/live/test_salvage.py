@@ -25,7 +25,7 @@ def damaged(tmp_path: Path) -> Iterator[Path]:
     job = live_job("runs", command=WAITS, folder=str(work))
     try:
         with running(folder, [job], until_idle=False, keep=True) as cluster:
-            cluster.until(lambda s: s.jobs[0].state == "running")
+            cluster.until_ranks_run()
             cluster.ask(Submit(tuple(live_job(f"late{k}", arrival_s=1e6) for k in range(200))))
         path = folder / "cluster.sqlite"
         Database(folder).close()

@@ -70,8 +70,7 @@ def test_the_next_manager_goes_on_counting(tmp_path: Path) -> None:
     waits = ("sh", "-c", "sleep 1000")
     jobs = [live_job("a", 2, command=waits, user="alice"), live_job("b", 1, command=waits, user="bob")]
     with running(tmp_path, jobs, policy="fair-share", until_idle=False, keep=True) as cluster:
-        cluster.until(lambda s: all(job.state == "running" for job in s.jobs))
-        placed_s = {job.id: job.placed_s for job in cluster.status().jobs}
+        placed_s = {job.id: job.placed_s for job in cluster.until_ranks_run().jobs}
     with running(tmp_path, policy="fair-share", until_idle=False) as cluster:
         driver, now_s = cluster.manager._context.driver, cluster.status().now_s
         had = {}
