@@ -85,15 +85,14 @@ def ranking_verdict(rows: Sequence[ResultRow], where: str, alike_s: Mapping[str,
     told = f"best of {len(rows)} policies: {_named(level)}, " if len(rows) > 1 else f"{best.title}: "
     if buckets in level:
         told = f"no other policy beats ddp's best bucket ({_bucket(buckets)}): "
-    compared, alike_s = [], alike_s or {}
-    if usual is not None:
-        compared.append(_against(best, usual, buckets, alike_s))
+    others = [] if usual is None else [(usual, _usual_name(usual, buckets))]
     if buckets is not None and buckets not in level and not _is_default(buckets, usual):
-        compared.append(_apart_from(best, buckets, f"ddp's best bucket ({_bucket(buckets)})", alike_s))
+        others.append((buckets, f"ddp's best bucket ({_bucket(buckets)})"))
+    compared = _gains(best, others, alike_s or {})
     said = f"{told}{_step(best, usual)} a step {where}"
-    if len(compared) > 1:
-        return f"{said}. That is {', '.join(compared)}{_least(best, usual)}"
-    return said + _clauses_text(compared) + _least(best, usual)
+    if len(others) > 1:
+        return f"{said}. That is {compared}{_least(best, usual)}"
+    return said + _clauses_text([compared]) + _least(best, usual)
 
 
 def ranking_remarks(rows: Sequence[ResultRow], alike_s: Mapping[str, float] | None = None) -> list[str]:
@@ -105,14 +104,13 @@ def ranking_remarks(rows: Sequence[ResultRow], alike_s: Mapping[str, float] | No
     rho = rho_text(best.rho)
     remarks = [f"Rho {rho}: a step's transfers, by {best.policy}, take {rho} times as long as its computing"]
     buckets, usual = best_buckets_row(rows), usual_row(rows)
-    remarks += _if_alike(best, [row for row in (usual, buckets) if row is not None], alike_s or {})
-    if usual is not None and alike_s and {best.policy, usual.policy} <= alike_s.keys():
-        drawn = _apart(best.iteration_s, usual.iteration_s)
-        if _is_made_up(drawn, _apart(alike_s[best.policy], alike_s[usual.policy])):
-            remarks.append(
-                "Much of the table's gain comes of steps that differ, as a busy machine makes them: go by the"
-                " gain if all steps were alike"
-            )
+    others = [row for row in (usual, buckets) if row is not None]
+    remarks += _if_alike(best, others, alike_s or {})
+    if _any_made_up(best, others, alike_s or {}):
+        remarks.append(
+            "Much of the table's gain comes of steps that differ, as a busy machine makes them: go by the"
+            " gain if all steps were alike"
+        )
     if buckets is None or buckets is best or _is_default(buckets, usual) or not gains(rows):
         return remarks
     if buckets.iteration_s <= (1 + LITTLE) * best.iteration_s:
@@ -193,31 +191,47 @@ def _named(level: Sequence[ResultRow]) -> str:
     return alike if len(names) == len(level) else f"{alike} (search found none better)"
 
 
-def _against(
-    row: ResultRow,
-    usual: ResultRow,
-    buckets: ResultRow | None = None,
-    alike_s: Mapping[str, float] | None = None,
-) -> str:
-    theirs = f"{usual.policy} (buckets of {_DEFAULT})" if usual.policy == "ddp" else usual.policy
-    if buckets is not None and _is_default(buckets, usual):
-        theirs = f"{usual.policy} (buckets of {_DEFAULT}, its best size)"
+def _usual_name(usual: ResultRow, buckets: ResultRow | None) -> str:
+    if usual.policy != "ddp":
+        return usual.policy
+    is_best = buckets is not None and _is_default(buckets, usual)
+    return f"ddp (buckets of {_DEFAULT}{', its best size' if is_best else ''})"
+
+
+def _against(row: ResultRow, usual: ResultRow) -> str:
+    """The step of ``row`` beside the usual policy's."""
     if is_level(row.iteration_s, usual.iteration_s) or not usual.iteration_s:
-        return f"as long as {theirs}"
-    return _apart_from(row, usual, theirs, alike_s or {})
+        return f"as long as {_usual_name(usual, None)}"
+    return _gains(row, [(usual, _usual_name(usual, None))], {})
 
 
-def _apart_from(row: ResultRow, other: ResultRow, theirs: str, alike_s: Mapping[str, float]) -> str:
-    """The step of ``row`` beside that of ``other``, called ``theirs``, and if all steps were alike.
+def _gains(row: ResultRow, others: Sequence[tuple[ResultRow, str]], alike_s: Mapping[str, float]) -> str:
+    """The step of ``row`` beside those of ``others``, each with its name: all as drawn, or all as if alike.
 
     A gain that uneven steps make up is more likely the profile's machine than the order of transfers: then
-    what is left of it is told, and the table alone has the rest.
+    what is left if all steps were alike is told, and the table alone has the rest.
     """
-    drawn = row.iteration_s / other.iteration_s - 1
-    alike = _apart_alike(row, other, alike_s)
-    if alike is None or not _is_made_up(drawn, alike):
-        return f"{_percents(drawn)} than {theirs}"
-    return f"{_percents(alike) if alike else 'no less'} than {theirs} if all steps were alike"
+    compared = [(other, name) for other, name in others if other.iteration_s]
+    alike = [_apart_alike(row, other, alike_s) for other, _ in compared]
+    made_up = _any_made_up(row, [other for other, _ in compared], alike_s)
+    apart = alike if made_up else [row.iteration_s / other.iteration_s - 1 for other, _ in compared]
+    said = [
+        f"{_percents(share) if share else 'no less'} than {name}"
+        for share, (_, name) in zip(apart, compared, strict=True)
+        if share is not None
+    ]
+    comma = "," if len(said) > 1 else ""
+    return ", ".join(said) + (f"{comma} if all steps were alike" if made_up else "")
+
+
+def _any_made_up(row: ResultRow, others: Sequence[ResultRow], alike_s: Mapping[str, float]) -> bool:
+    """Tell whether much of the gain over one of ``others`` comes from steps that differ."""
+    return any(
+        (alike := _apart_alike(row, other, alike_s)) is not None
+        and _is_made_up(_apart(row.iteration_s, other.iteration_s), alike)
+        for other in others
+        if other is not row and other.iteration_s
+    )
 
 
 def _apart_alike(row: ResultRow, other: ResultRow, alike_s: Mapping[str, float]) -> float | None:
@@ -227,13 +241,13 @@ def _apart_alike(row: ResultRow, other: ResultRow, alike_s: Mapping[str, float])
 
 
 def _if_alike(best: ResultRow, others: Sequence[ResultRow], alike_s: Mapping[str, float]) -> list[str]:
-    """A remark on what is left of a gain over ``others`` if all steps were alike; none where it is told."""
+    """A remark on what is left of a gain over ``others`` if all steps were alike; none where that is told."""
+    if _any_made_up(best, others, alike_s):
+        return []
     said = [
         f"{_percents(alike)} than {other.title}"
         for other in others
-        if other is not best
-        and (alike := _apart_alike(best, other, alike_s)) is not None
-        and not _is_made_up(best.iteration_s / other.iteration_s - 1, alike)
+        if other is not best and (alike := _apart_alike(best, other, alike_s)) is not None
     ]
     return [f"If all steps were alike: {listed(said)}"] if said else []
 

@@ -90,8 +90,23 @@ def test_a_gain_from_steps_of_unlike_length_is_told_apart(alike_s, said):
 def test_the_gain_over_ddps_best_bucket_from_steps_of_unlike_length_is_told_apart():
     rows = [reduced("caramel", 0.867), reduced("ddp", 0.944), reduced("ddp-best", 0.9, bucket_bytes=1 << 20)]
     assert ranking_verdict(rows, WHERE, {"ddp": 1.0, "caramel": 0.984, "ddp-best": 0.99}).endswith(
-        f" That is 1.6% less than {DDP} if all steps were alike, 0.61% less than ddp's best bucket (1 MiB) if"
-        " all steps were alike"
+        f" That is 1.6% less than {DDP}, 0.61% less than ddp's best bucket (1 MiB), if all steps were alike"
+    )
+
+
+def test_gains_in_one_sentence_are_all_as_drawn_or_all_as_if_steps_were_alike():
+    rows = [reduced("caramel", 0.867), reduced("ddp", 0.944), reduced("ddp-best", 0.9, bucket_bytes=1 << 20)]
+    one_made_up = {"ddp": 1.0, "caramel": 0.93, "ddp-best": 0.935}
+    assert ranking_verdict(rows, WHERE, one_made_up).endswith(
+        f" That is 7% less than {DDP}, 0.53% less than ddp's best bucket (1 MiB), if all steps were alike"
+    )
+    assert not [said for said in ranking_remarks(rows, one_made_up) if said.startswith("If all steps")]
+    none_made_up = {"ddp": 1.0, "caramel": 0.93, "ddp-best": 0.97}
+    assert ranking_verdict(rows, WHERE, none_made_up).endswith(
+        f" That is 8.2% less than {DDP}, 3.7% less than ddp's best bucket (1 MiB)"
+    )
+    assert "If all steps were alike: 7% less than ddp and 4.1% less than ddp-best" in " ".join(
+        ranking_remarks(rows, none_made_up)
     )
 
 
