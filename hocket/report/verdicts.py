@@ -247,7 +247,8 @@ def _if_alike(best: ResultRow, others: Sequence[ResultRow], alike_s: Mapping[str
     said = [
         f"{_percents(alike)} than {other.title}"
         for other in others
-        if other is not best and (alike := _apart_alike(best, other, alike_s)) is not None
+        if not is_level(best.iteration_s, other.iteration_s)
+        and (alike := _apart_alike(best, other, alike_s)) is not None
     ]
     return [f"If all steps were alike: {listed(said)}"] if said else []
 
