@@ -8,6 +8,7 @@ from typing import Any, Literal
 import msgspec
 
 from hocket.document import convert_document, decode, read_bytes, write_json
+from hocket.errors import FormatError
 from hocket.graph.format_rules import StepRows, step_from_rows
 from hocket.graph.plan import Plan
 from hocket.graph.recorded_run import RecordedRun
@@ -49,6 +50,8 @@ def load_step(path: str | Path) -> StepGraph:
     >>> hocket.load_step("step.json").num_samples >= 1
     True
     """
+    if str(path) != "-" and not Path(path).exists():
+        raise FormatError(str(path), "", "is missing; hocket profile and hocket import write step files")
     return step_from_rows(decode(read_bytes(path), _StepFile, STEP_FORMAT, str(path)), str(path))
 
 

@@ -216,7 +216,7 @@ def test_damaged_and_missing_files_are_refused(tmp_path: Path) -> None:
     save_step(load_step(write(tmp_path, VALID)), tmp_path / "whole.json.zst")
     (tmp_path / "cut.json.zst").write_bytes((tmp_path / "whole.json.zst").read_bytes()[:-20])
     for name in ("binary.json", "not.json.zst", "cut.json.zst", "missing.json", "."):
-        with pytest.raises(FormatError, match=r"is not|cannot be read"):
+        with pytest.raises(FormatError, match=r"is not|cannot be read|is missing"):
             load_step(tmp_path / name)
 
 
@@ -256,3 +256,8 @@ def test_an_expected_error_is_a_share_and_left_out_where_it_is_not_known(tmp_pat
     for wrong in (-0.1, 1.0):
         with pytest.raises(FormatError, match=r"expected_error: .* is not a share from 0 to below 1"):
             load_step(write(tmp_path, {**VALID, "expected_error": wrong}))
+
+
+def test_a_step_file_that_is_missing_is_named_with_what_writes_one(tmp_path):
+    with pytest.raises(FormatError, match=r"none\.json: is missing; hocket profile and hocket import write"):
+        load_step(tmp_path / "none.json")
