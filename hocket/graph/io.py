@@ -50,8 +50,9 @@ def load_step(path: str | Path) -> StepGraph:
     >>> hocket.load_step("step.json").num_samples >= 1
     True
     """
-    if str(path) != "-" and not Path(path).exists():
-        raise FormatError(str(path), "", "is missing; hocket profile and hocket import write step files")
+    if str(path) != "-" and "\0" not in str(path) and not Path(path).exists():
+        rule = "cannot be read: no such file; hocket profile and hocket import write step files"
+        raise FormatError(str(path), "", rule)
     return step_from_rows(decode(read_bytes(path), _StepFile, STEP_FORMAT, str(path)), str(path))
 
 

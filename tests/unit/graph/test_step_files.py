@@ -216,7 +216,7 @@ def test_damaged_and_missing_files_are_refused(tmp_path: Path) -> None:
     save_step(load_step(write(tmp_path, VALID)), tmp_path / "whole.json.zst")
     (tmp_path / "cut.json.zst").write_bytes((tmp_path / "whole.json.zst").read_bytes()[:-20])
     for name in ("binary.json", "not.json.zst", "cut.json.zst", "missing.json", "."):
-        with pytest.raises(FormatError, match=r"is not|cannot be read|is missing"):
+        with pytest.raises(FormatError, match=r"is not|cannot be read"):
             load_step(tmp_path / name)
 
 
@@ -259,5 +259,5 @@ def test_an_expected_error_is_a_share_and_left_out_where_it_is_not_known(tmp_pat
 
 
 def test_a_step_file_that_is_missing_is_named_with_what_writes_one(tmp_path):
-    with pytest.raises(FormatError, match=r"none\.json: is missing; hocket profile and hocket import write"):
+    with pytest.raises(FormatError, match=r"none\.json: cannot be read: no such file; hocket profile"):
         load_step(tmp_path / "none.json")
