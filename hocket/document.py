@@ -43,17 +43,20 @@ USES = {
 _NUMBERED = re.compile(r"/(?:dev|proc/self)/fd/(\d{1,9})", re.ASCII)
 
 
-def read_bytes(path: str | Path) -> bytes:
-    """The bytes of a file, decompressed where its name ends in ``.zst`` or ``.gz``; ``-``: standard input."""
+def read_bytes(path: str | Path, written_by: str = "") -> bytes:
+    """The bytes of a file, decompressed where its name ends in ``.zst`` or ``.gz``; ``-``: standard input.
+
+    ``written_by``: which commands write such files, for the message of one that is missing.
+    """
     if str(path).endswith(_PACKED):
-        return _limited(read_pieces(path), str(path))
-    with _reading(path), _opened(path) as file:
+        return _limited(read_pieces(path, written_by), str(path))
+    with _reading(path, written_by), _opened(path) as file:
         return file.read()
 
 
-def read_pieces(path: str | Path) -> Iterator[bytes]:
+def read_pieces(path: str | Path, written_by: str = "") -> Iterator[bytes]:
     """The bytes that :func:`read_bytes` returns, a piece at a time and however many they are."""
-    with _reading(path), _opened(path) as file:
+    with _reading(path, written_by), _opened(path) as file:
         packed = iter(lambda: file.read(_PIECE_BYTES), b"")
         if str(path).endswith(".zst"):
             yield from _unzstd(packed, str(path))
@@ -65,7 +68,7 @@ def read_pieces(path: str | Path) -> Iterator[bytes]:
 
 
 @contextlib.contextmanager
-def _reading(path: str | Path) -> Iterator[None]:
+def _reading(path: str | Path, written_by: str = "") -> Iterator[None]:
     """Whatever keeps a file from being read, as a FormatError."""
     source = str(path)
     try:
@@ -74,6 +77,9 @@ def _reading(path: str | Path) -> Iterator[None]:
         raise FormatError(source, "", f"is not a zstd file: {error}") from None
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise FormatError(source, "", f"is not a gzip file: {error}") from None
+    except FileNotFoundError as error:
+        fix = f"; {written_by}" if written_by else ""
+        raise FormatError(source, "", f"cannot be read: {error.strerror}{fix}") from None
     except OSError as error:
         raise FormatError(source, "", f"cannot be read: {error.strerror or error}") from None
     except ValueError as error:  # a null byte in a path that a file names

@@ -97,6 +97,7 @@ def following_command(
         return command_line(context, "hocket", "predict", step, clip=clip, like=same, bandwidth=faster)
     (curve,) = (curve for curve in curves(rows) if row in curve)
     chosen = saturation(curve) or row  # more workers are not worth an order of transfers, either
+    chosen = _slower_at_twice(curve, chosen) or chosen
     servers = chosen.servers or None
     if without_gain := _beyond_order(context, chosen, bandwidth_bps):
         return without_gain
@@ -106,6 +107,20 @@ def following_command(
     return command_line(
         context, "hocket", "tune", step, clip=clip, workers=chosen.workers, servers=servers, **of_shards
     )
+
+
+def _slower_at_twice(curve: Sequence[Prediction], row: Prediction) -> Prediction | None:
+    """The row behind ``row`` in ``curve``, where it is slower and computing is nearly all of ``row``'s step.
+
+    None where it has more than twice the workers: numbers between are still to be asked about.
+    """
+    from hocket.report.verdicts import LITTLE
+
+    behind = next((other for other in curve if other.workers > row.workers), None)
+    if behind is None or behind.throughput >= row.throughput or behind.workers > 2 * row.workers:
+        return None
+    computes = "processors" in row.bottleneck and row.bottleneck_utilization >= 1 - LITTLE
+    return behind if computes else None
 
 
 def _beyond_order(context: typer.Context, row: Prediction, bandwidth_bps: float) -> str:

@@ -22,17 +22,23 @@ class StepPace:
         self._can_be_fewer = steps > 1
         self._name, self._told = name, False
         self._began_s = time.monotonic()
+        self._first: tuple[int, float] | None = None  # steps over at first, which take longer, and when
         self._done, self._total = 0, 0
 
     def report(self, done: int, total: int) -> None:
         """Take how many steps were run, of how many; say once that all of them take long, if they do."""
         self._done, self._total = done, total
-        gone_s = time.monotonic() - self._began_s
-        left_s = gone_s / done * (total - done)
-        if self._told or not self._can_be_fewer or gone_s < _SETTLED_S or left_s < _LONG_S:
+        now_s = time.monotonic()
+        if self._first is None:
+            self._first = done, now_s
+        steps, gone_s = done - self._first[0], now_s - self._first[1]
+        if self._told or not self._can_be_fewer or steps < 1 or gone_s < _SETTLED_S:
+            return
+        left_s = gone_s / steps * (total - done)
+        if left_s < _LONG_S:
             return
         self._told = True
-        each, all_of_them = duration_text(gone_s / done), duration_text(gone_s + left_s)
+        each, all_of_them = duration_text(gone_s / steps), duration_text(now_s - self._began_s + left_s)
         fewer = f"--steps {self._fewer} measures fewer"
         note(f"{self._name}: a step takes {each}, so {total} take about {all_of_them}; {fewer}")
 

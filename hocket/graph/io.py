@@ -8,7 +8,6 @@ from typing import Any, Literal
 import msgspec
 
 from hocket.document import convert_document, decode, read_bytes, write_json
-from hocket.errors import FormatError
 from hocket.graph.format_rules import StepRows, step_from_rows
 from hocket.graph.plan import Plan
 from hocket.graph.recorded_run import RecordedRun
@@ -50,10 +49,8 @@ def load_step(path: str | Path) -> StepGraph:
     >>> hocket.load_step("step.json").num_samples >= 1
     True
     """
-    if str(path) != "-" and "\0" not in str(path) and not Path(path).exists():
-        rule = "cannot be read: no such file; hocket profile and hocket import write step files"
-        raise FormatError(str(path), "", rule)
-    return step_from_rows(decode(read_bytes(path), _StepFile, STEP_FORMAT, str(path)), str(path))
+    data = read_bytes(path, "hocket profile and hocket import write step files")
+    return step_from_rows(decode(data, _StepFile, STEP_FORMAT, str(path)), str(path))
 
 
 def step_from_document(document: Any, source: str) -> StepGraph:

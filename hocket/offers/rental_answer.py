@@ -50,7 +50,8 @@ def verdicts(rental: Rental) -> list[str]:
             lines.append(f"For hardly more: {_told(rental, level)}; {_gain(cheapest, level)}")
         updates = ""
         if fastest.global_batch != cheapest.global_batch:
-            updates = f", in updates of {fastest.global_batch:,} examples for {cheapest.global_batch:,}"
+            sizes = fastest.global_batch, cheapest.global_batch
+            updates = f", in updates of {sizes[0]:,} examples instead of {sizes[1]:,}"
         lines.append(f"Fastest{within}: {_told(rental, fastest)}; {_gain(cheapest, fastest)}{updates}")
     sure = _surely_in_time(rental, cheapest)
     return [*lines, *([] if sure is None else [sure])]

@@ -81,7 +81,7 @@ def hardly_cheaper(rental: Rental) -> str:
     """A clause on rows of the front that :func:`worth_a_look` leaves out; "" where there are none."""
     more = len(rental.front) - len(worth_a_look(rental))
     cost = "costs" if more == 1 else "cost"
-    return f"{more} more {cost} hardly less than a faster one, less than 1%" if more else ""
+    return f"{more} more {cost} under 1% less than a faster one" if more else ""
 
 
 def unlike(columns: Sequence[Column]) -> list[Column]:

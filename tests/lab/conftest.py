@@ -6,8 +6,10 @@ import os
 import shutil
 import signal
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -26,6 +28,14 @@ def _lacking() -> str | None:
 
 
 _LACKING = _lacking()
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder with a short path, as sockets are in it; nothing of it is left."""
+    made = Path(tempfile.mkdtemp(prefix="h"))
+    yield made
+    shutil.rmtree(made, ignore_errors=True)
 
 
 @pytest.fixture

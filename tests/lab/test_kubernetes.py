@@ -5,11 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -116,14 +113,6 @@ class Pods:
             else:
                 found[each["name"]] = each.get("value") or "0f" * 32  # the secret's
         return found
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    """One with a short path: sockets are in it."""
-    made = Path(tempfile.mkdtemp(prefix="hk"))
-    yield made
-    shutil.rmtree(made, ignore_errors=True)
 
 
 def job_set() -> str:

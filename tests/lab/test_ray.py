@@ -7,11 +7,9 @@ import json
 import os
 import re
 import secrets
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -35,14 +33,6 @@ WHERE = "env > $HOCKET_CHECKPOINT/told$RANK && ip -o -4 address show dev eth0 > 
 ALIVE = """import ray, sys, time
 ray.init(sys.argv[1], logging_level='ERROR', log_to_driver=False)
 while sum(node['Alive'] for node in ray.nodes()) < int(sys.argv[2]): time.sleep(0.2)"""
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    """One with a short path: sockets are in it."""
-    made = Path(tempfile.mkdtemp(prefix="hr"))
-    yield made
-    shutil.rmtree(made, ignore_errors=True)
 
 
 def start_ray(lab: Lab, node: LabNode, folder: Path) -> subprocess.Popen[bytes]:

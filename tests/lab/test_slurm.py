@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -26,14 +24,6 @@ WHERE = "echo $(hostname -I) $CUDA_VISIBLE_DEVICES"
 # Ends in the attempt after the one that it was cut off in.
 KEPT = 'cd "$HOCKET_CHECKPOINT"; [ -e kept ] && exec echo goes on; touch kept; echo began; sleep 1000'
 TIMES = {"model": "m", "arrival_s": 0, "forward_s": 0.05, "backward_s": 0.05, "size_bytes": 4e5}
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    """One with a short path: sockets are in it."""
-    made = Path(tempfile.mkdtemp(prefix="hs"))
-    yield made
-    shutil.rmtree(made, ignore_errors=True)
 
 
 def job_set() -> str:

@@ -11,8 +11,8 @@ from collections.abc import Awaitable, Callable, Collection, Iterable
 import msgspec
 
 from hocket.cluster.live.context import ManagerContext, RunningAttempt
-from hocket.cluster.live.database import MOST_TRIED, Record, Tried
 from hocket.cluster.live.devices import shared_out
+from hocket.cluster.live.job_record import MOST_TRIED, Record, Tried
 from hocket.cluster.live.node_watch import NodeWatch
 from hocket.cluster.live.nodes import AbsentError, FullError, Node, NodeError, UnfitError, is_full, text_of
 from hocket.cluster.live.runnable_jobs import GateAccess, KeptWork, command_of, environments

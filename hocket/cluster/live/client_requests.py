@@ -11,10 +11,10 @@ import msgspec
 from hocket.cluster.engine.scheduling import Scheduling
 from hocket.cluster.jobs import JobSet
 from hocket.cluster.live.context import ManagerContext
-from hocket.cluster.live.database import JobState, Record
 from hocket.cluster.live.devices import shared_out, slots_of
 from hocket.cluster.live.driver import Driver
 from hocket.cluster.live.job_logs import events, job_log
+from hocket.cluster.live.job_record import JobState, Record
 from hocket.cluster.live.manager_messages import (
     AskEvents,
     AskJob,

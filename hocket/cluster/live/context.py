@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from hocket.cluster.cluster import Cluster
-from hocket.cluster.live.database import Database, JobState, Record
+from hocket.cluster.live.database import Database
 from hocket.cluster.live.driver import Driver
+from hocket.cluster.live.job_record import JobState, Record
 from hocket.cluster.live.nodes import Node
 from hocket.cluster.live.rank_link import RankLink
 from hocket.cluster.live.retention import Retention

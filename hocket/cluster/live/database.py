@@ -8,18 +8,13 @@ import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
 
 import msgspec
 
 from hocket.cluster.live.devices import MASK
-from hocket.cluster.live.runnable_jobs import LiveJob
+from hocket.cluster.live.job_record import Record, record_of, row_of
 from hocket.errors import HocketError
-
-JobState = Literal["queued", "running", "finished", "failed", "cancelled"]
-OVER: tuple[JobState, ...] = ("finished", "failed", "cancelled")
 
 FILE = "cluster.sqlite"
 _FORMAT = "hocket.cluster/1"
@@ -47,86 +42,11 @@ _COLUMNS = (
     "number, id, job, state, arrival_s, start_s, finish_s, attempt, iteration,"
     " gpus, parts, why, cancelled, lost, own_failures, placed_s, tried, preempted, leaving"
 )
-MOST_TRIED = 20
 _MOST_EVENTS = 100_000
 _CHECK = "pragma quick_check(1)"
 _PAGE_BYTES = 4096
 _RESERVE_PAGES = 1024
 """Room in the file for changes to come, so that they need no disk: as much as its log takes, too."""
-
-
-class Tried(msgspec.Struct, frozen=True, array_like=True):
-    """An attempt that is over and was followed, or is to be, by another one; ``why``: how it ended."""
-
-    gpus: tuple[int, ...]
-    start_s: float
-    end_s: float
-    why: str
-
-
-class Leaving(msgspec.Struct, frozen=True, array_like=True):
-    """A preemption under way: since when, and why, the last attempt's ranks are to save and end.
-
-    ``asked``: whether they have been told; before that one that ends does so by itself.
-    """
-
-    since_s: float
-    why: str
-    asked: bool = False
-
-
-@dataclass(kw_only=True)
-class Record:
-    """A job as the database has it; times in seconds since the cluster's beginning.
-
-    ``attempt``: how often it was started; ``iteration``: how many are over, counted in those of the last
-    attempt, whose GPUs are ``gpus``;
-    ``parts``: seconds that it computed, waited for GPUs, transferred and waited for the network in all.
-    ``cancelled``: it is to end, if it has not; ``lost_attempts``: how many ended because a node was gone,
-    ``own_failures``: because its own processes failed; ``placed_s``: when the last one began, ``tried``:
-    those before, the newest of them; ``preempted``: how many ended because the job left its GPUs to another,
-    ``leaving``: the one that is about to, whose GPUs are another job's once its ranks have ended.
-    """
-
-    number: int
-    job: LiveJob
-    state: JobState = "queued"
-    arrival_s: float
-    start_s: float | None = None
-    finish_s: float | None = None
-    attempt: int = 0
-    iteration: int = 0
-    gpus: tuple[int, ...] = ()
-    parts: tuple[float, float, float, float] = (0.0, 0.0, 0.0, 0.0)
-    why: str = ""
-    cancelled: bool = False
-    lost_attempts: int = 0
-    own_failures: int = 0
-    placed_s: float | None = None
-    tried: tuple[Tried, ...] = ()
-    preempted: int = 0
-    leaving: Leaving | None = None
-
-    @property
-    def over(self) -> bool:
-        """True if nothing is going to happen to it any more."""
-        return self.state in OVER
-
-    @property
-    def num_gpus(self) -> int:
-        """The GPUs of the last attempt; before the first one the most that it may have."""
-        return len(self.gpus) or self.job.gpus
-
-    @property
-    def iterations(self) -> int:
-        """The job's iterations on so many GPUs."""
-        return self.job.iterations_on(self.num_gpus)
-
-    def take_gpus(self, gpus: Sequence[int]) -> None:
-        """Let its next attempt have these GPUs: what is over is counted in iterations of so many."""
-        work = self.iteration * self.num_gpus
-        self.gpus = tuple(gpus)
-        self.iteration = min(work // self.num_gpus, self.iterations)
 
 
 class Database:
@@ -274,14 +194,14 @@ class Database:
     def jobs(self) -> list[Record]:
         """All jobs, in the order in which they were submitted."""
         rows = self._connection.execute(f"select {_COLUMNS} from jobs order by number")
-        return [_record(row) for row in rows]
+        return [record_of(row) for row in rows]
 
     def add(self, records: Sequence[Record]) -> None:
         """Keep new jobs, all or none."""
         with self._together():
             self._connection.executemany(
                 f"insert into jobs ({_COLUMNS}) values ({', '.join('?' * len(_COLUMNS.split(',')))})",
-                [_row(record) for record in records],
+                [row_of(record) for record in records],
             )
 
     def put(self, records: Sequence[Record]) -> None:
@@ -291,7 +211,7 @@ class Database:
                 "update jobs set state = ?, start_s = ?, finish_s = ?, attempt = ?, iteration = ?, gpus = ?,"
                 " parts = ?, why = ?, cancelled = ?, lost = ?, own_failures = ?, placed_s = ?, tried = ?,"
                 " preempted = ?, leaving = ? where number = ?",
-                [(row[3], *row[5:], row[0]) for row in map(_row, records)],
+                [(row[3], *row[5:], row[0]) for row in map(row_of, records)],
             )
 
     def drained_nodes(self) -> set[str]:
@@ -364,53 +284,4 @@ def whole(connection: sqlite3.Connection) -> bool:
 def read_record(connection: sqlite3.Connection, number: int) -> Record | None:
     """The job of a number; sqlite3.DatabaseError or ValueError where that cannot be read."""
     row = connection.execute(f"select {_COLUMNS} from jobs where number = ?", (number,)).fetchone()
-    return None if row is None else _record(row)
-
-
-def _row(record: Record) -> tuple[Any, ...]:
-    return (
-        record.number,
-        record.job.id,
-        msgspec.json.encode(record.job).decode(),
-        record.state,
-        record.arrival_s,
-        record.start_s,
-        record.finish_s,
-        record.attempt,
-        record.iteration,
-        msgspec.json.encode(record.gpus).decode(),
-        msgspec.json.encode(record.parts).decode(),
-        record.why,
-        int(record.cancelled),
-        record.lost_attempts,
-        record.own_failures,
-        record.placed_s,
-        msgspec.json.encode(record.tried).decode(),
-        record.preempted,
-        msgspec.json.encode(record.leaving).decode(),
-    )
-
-
-def _record(row: tuple[Any, ...]) -> Record:
-    number, _, job, state, arrival_s, start_s, finish_s, attempt, iteration = row[:9]
-    gpus, parts, why, cancelled, lost, own_failures, placed_s, tried, preempted, leaving = row[9:]
-    return Record(
-        number=number,
-        job=msgspec.json.decode(job, type=LiveJob),
-        state=state,
-        arrival_s=arrival_s,
-        start_s=start_s,
-        finish_s=finish_s,
-        attempt=attempt,
-        iteration=iteration,
-        gpus=msgspec.json.decode(gpus, type=tuple[int, ...]),
-        parts=msgspec.json.decode(parts, type=tuple[float, float, float, float]),
-        why=why,
-        cancelled=bool(cancelled),
-        lost_attempts=lost,
-        own_failures=own_failures,
-        placed_s=placed_s,
-        tried=msgspec.json.decode(tried, type=tuple[Tried, ...]),
-        preempted=preempted,
-        leaving=msgspec.json.decode(leaving, type=Leaving | None),
-    )
+    return None if row is None else record_of(row)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from hocket.cluster.live.context import ManagerContext
-from hocket.cluster.live.database import Record
+from hocket.cluster.live.job_record import Record
 from hocket.cluster.live.manager_messages import AskEvents, AskLog, Event, JobLog
 from hocket.cluster.live.nodes import Node, NodeError
 from hocket.errors import HocketError

@@ -29,10 +29,11 @@ from hocket.cluster.live.api.prometheus_text import Metrics
 from hocket.cluster.live.attempts import Attempts
 from hocket.cluster.live.client_requests import Commands
 from hocket.cluster.live.context import ManagerContext, RunningAttempt
-from hocket.cluster.live.database import Database, Leaving, Record
+from hocket.cluster.live.database import Database
 from hocket.cluster.live.devices import lacking_bytes, shared_out
 from hocket.cluster.live.driver import Driver
 from hocket.cluster.live.gatekeeper import Gatekeeper
+from hocket.cluster.live.job_record import Leaving, Record
 from hocket.cluster.live.manager_server import ManagerServer
 from hocket.cluster.live.nodes import Node, check_reachable
 from hocket.cluster.live.nvml import gpu_memory

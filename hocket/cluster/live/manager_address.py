@@ -78,7 +78,8 @@ def contact_of(folder: Path | None) -> Contact:
     path = folder / "contact.json"
     if not path.exists():
         raise HocketError(
-            f"{folder}: no manager was started there; start one: hocket cluster serve --state {folder}"
+            f"{folder}: no manager is there yet; start one, hocket cluster serve --state {folder}, or wait"
+            " until it says 'manager at'"
         )
     contact = convert_document(read_document(path), Contact, str(path))
     checked_token(contact.token, str(path))

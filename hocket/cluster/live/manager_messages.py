@@ -6,7 +6,7 @@ from typing import Annotated
 
 import msgspec
 
-from hocket.cluster.live.database import JobState
+from hocket.cluster.live.job_record import JobState
 from hocket.cluster.live.runnable_jobs import LiveJob
 from hocket.launch.rank_logs import LogPart, LogPosition
 

@@ -14,9 +14,9 @@ from hocket.cluster.engine.records import COMPUTING, EXCLUDED, NEVER, READY, SUB
 from hocket.cluster.engine.users import quota_name
 from hocket.cluster.jobs import Job
 from hocket.cluster.live.context import ManagerContext, RunningAttempt
-from hocket.cluster.live.database import Record
 from hocket.cluster.live.devices import shared_out
 from hocket.cluster.live.engine_rows import TICK_S, JobProgress
+from hocket.cluster.live.job_record import Record
 from hocket.text import counted, duration_text, listed, scaled_text
 
 Bools = npt.NDArray[np.bool_]

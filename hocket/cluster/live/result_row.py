@@ -11,7 +11,7 @@ from hocket.cluster.cluster import Cluster
 from hocket.cluster.engine.policies.named_policies import policy_of
 from hocket.cluster.engine.scheduling import Scheduling
 from hocket.cluster.jobs import JobSet
-from hocket.cluster.live.database import Record
+from hocket.cluster.live.job_record import Record
 from hocket.cluster.results.run_statistics import ClusterRow, PreemptionRow, cluster_row
 from hocket.cluster.simulator.simulate import ClusterRun
 

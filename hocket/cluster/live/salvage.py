@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from hocket.cluster.live.database import FILE, Database, Record, read_record, whole
+from hocket.cluster.live.database import FILE, Database, read_record, whole
+from hocket.cluster.live.job_record import Record
 from hocket.errors import HocketError
 from hocket.launch.rank_processes import Ranks
 from hocket.text import counted

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from hocket.cluster.live.database import Record
+from hocket.cluster.live.job_record import Record
 
 
 def attained_gpu_s(

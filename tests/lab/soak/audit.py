@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from hocket.cluster.engine.policies.srsf_requeue import MOST_PREEMPTIONS
-from hocket.cluster.live.database import FILE, Record, Tried, read_record
+from hocket.cluster.live.database import FILE, read_record
+from hocket.cluster.live.job_record import Record, Tried
 from tests.lab.soak.cluster import GPUS_PER_NODE, LOST_AFTER_S, RESTARTS, TYPES
 from tests.lab.soak.faults import Log, Span
 from tests.lab.soak.watching import Clients, Watcher

@@ -33,6 +33,15 @@ def test_where_computing_is_all_of_a_step_more_workers_are_asked_about(in_tmp: P
     )
 
 
+def test_more_workers_that_were_tried_and_are_slower_are_not_asked_about(in_tmp: Path) -> None:
+    nodes = ("--gpus-per-node", "2", "--intra-bandwidth", "450GB/s", "--latency", "20s", "--steps", "20")
+    said = following("predict", BRANCHES, "--workers", "2,4", *nodes)
+    assert said.startswith("hocket tune ")
+    assert said.endswith(" --workers 4")
+    said = following("predict", BRANCHES, "--workers", "2,8", *nodes, "--latency", "100s")
+    assert said.startswith(f"hocket predict {BRANCHES} --workers 4,8 ")  # 4 were not tried
+
+
 def test_where_the_network_is_all_of_a_step_a_faster_one_is_asked_about(in_tmp: Path) -> None:
     said = following("tune", BRANCHES, *NOWHERE, *TUNED)
     assert said.startswith(

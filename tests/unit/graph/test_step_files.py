@@ -258,6 +258,9 @@ def test_an_expected_error_is_a_share_and_left_out_where_it_is_not_known(tmp_pat
             load_step(write(tmp_path, {**VALID, "expected_error": wrong}))
 
 
-def test_a_step_file_that_is_missing_is_named_with_what_writes_one(tmp_path):
-    with pytest.raises(FormatError, match=r"none\.json: cannot be read: no such file; hocket profile"):
-        load_step(tmp_path / "none.json")
+@pytest.mark.parametrize("name", ["none.json", "none.json.gz", "none.json.zst"])
+def test_a_step_file_that_is_missing_is_told_with_what_writes_one(tmp_path: Path, name: str) -> None:
+    fix = "hocket profile and hocket import write step files"
+    with pytest.raises(FormatError) as raised:
+        load_step(tmp_path / name)
+    assert str(raised.value) == f"{tmp_path / name}: cannot be read: No such file or directory; {fix}"

@@ -30,7 +30,7 @@ def test_the_cheapest_the_fastest_and_where_the_network_binds() -> None:
     assert cheapest.startswith("Cheapest: 1 toy in 1 node (slow): 4.44 hours, 8.89 USD; efficiency 100%")
     assert cheapest.endswith("; efficiency 100%, compute-bound, network-bound from 2 nodes on")
     assert fastest.startswith("Fastest: 4 toy in 4 nodes (fast): 1.11 hours, 44.4 USD; efficiency 100%")
-    assert "; 4x as fast as the cheapest for 5x its cost, in updates of 16 examples for 4" in fastest
+    assert "; 4x as fast as the cheapest for 5x its cost, in updates of 16 examples instead of 4" in fastest
 
 
 def test_more_nodes_for_hardly_more_are_named() -> None:

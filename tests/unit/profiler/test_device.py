@@ -13,6 +13,7 @@ from hocket.errors import HocketError, UnknownNameError
 from hocket.profiler import DEVICES, Target, derive, fake, is_derived, make_step, profile
 from hocket.profiler._call import SeenTensor, call_of
 from hocket.profiler._cost import CallWork
+from hocket.profiler._expected_error import FAMILY_ERRORS
 from hocket.profiler._fake_step import record_fake
 from hocket.profiler.device import record_works
 from hocket.profiler.paper_roofline import FITTED, duration_s
@@ -391,5 +392,6 @@ def test_a_derived_step_carries_the_share_it_may_be_off_by_and_none_where_it_is_
         return derive(step, device=Target(device, precision=precision)).expected_error
 
     # A V100 in float32 has figures of its own, an H200 has none; of AMD's cards none was fitted.
-    assert 0.05 < error("v100", "fp32") < error("h200", "amp") == 0.29
+    family = FAMILY_ERRORS["convolutions"].nine_of_ten
+    assert 0.06 < error("v100", "fp32") == family < error("h200", "amp") == 0.29
     assert error("mi300x") == error("p100", "fp32") == 0.0

@@ -11,8 +11,8 @@ import numpy as np
 import hocket
 from hocket.cluster.engine.scheduling import Scheduling
 from hocket.cluster.live.context import ManagerContext
-from hocket.cluster.live.database import JobState, Record
 from hocket.cluster.live.devices import slots_of
+from hocket.cluster.live.job_record import JobState, Record
 
 _BUCKETS_S = (10.0, 60.0, 300.0, 900.0, 3600.0, 14400.0, 86400.0)
 

@@ -13,9 +13,9 @@ from typing import Any
 
 from hocket.cluster.cluster import Cluster
 from hocket.cluster.engine.scheduling import Scheduling
-from hocket.cluster.live.database import Record
 from hocket.cluster.live.devices import types_of_slots
 from hocket.cluster.live.driver import warm
+from hocket.cluster.live.job_record import Record
 from hocket.cluster.live.manager import Manager
 from hocket.cluster.live.manager_address import Contact, ask_manager
 from hocket.cluster.live.manager_messages import AskStatus, FromClient, ManagerAnswer, Status

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from hocket.cluster.live.database import Database, Record
+from hocket.cluster.live.database import Database
+from hocket.cluster.live.job_record import Record
 from hocket.errors import HocketError
 from tests.unit.cluster.live.clusters import live_job
 

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from hocket.cluster.live.database import Database, Record
+from hocket.cluster.live.database import Database
+from hocket.cluster.live.job_record import Record
 from hocket.cluster.live.manager_messages import AskStatus, Submit
 from hocket.errors import HocketError
 from hocket.launch.guard import MOST_BYTES, cut

@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from hocket.cluster.live.database import Database, Leaving
+from hocket.cluster.live.database import Database
+from hocket.cluster.live.job_record import Leaving
 from hocket.cluster.live.manager_address import ask_manager, contact_of
 from hocket.cluster.live.manager_messages import Status, Submit
 from hocket.cluster.live.runnable_jobs import LiveJob

@@ -11,8 +11,8 @@ import pytest
 from hocket.cluster.cluster import Cluster
 from hocket.cluster.engine.policies.fair_share import attained_by
 from hocket.cluster.engine.scheduling import Scheduling
-from hocket.cluster.live.database import Record, Tried
 from hocket.cluster.live.driver import Driver
+from hocket.cluster.live.job_record import Record, Tried
 from hocket.cluster.live.user_history import attained_gpu_s
 from tests.unit.cluster.live.clusters import live_job, running
 
