@@ -62,6 +62,11 @@ def load_offers(path: str | Path) -> list[Offer]:
         text = read_bytes(path).decode("utf-8-sig")
     except UnicodeDecodeError:
         raise FormatError(source, "", "is not UTF-8 text; save it as CSV in UTF-8") from None
+    return parse_offers(text, source)
+
+
+def parse_offers(text: str, source: str) -> list[Offer]:
+    """Offers from a file's ``text``, as :func:`load_offers` reads them; ``source`` names it in errors."""
     # Other ends of a line than these, as U+2028, are characters of a cell, which an offer refuses.
     lines = list(enumerate(io.StringIO(text, newline=None), start=1))
     rows = [

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from hocket.network import USUAL_STARTUP_S
 from hocket.offers.node_network import inside_bps
 from hocket.offers.offer import Offer
+from hocket.offers.offers_file import example_offers, parse_offers
 from hocket.offers.pareto_front import cheapest_of, fastest_of
 from hocket.offers.spare import spare_text
 from hocket.text import (
@@ -142,7 +143,10 @@ def _surely_in_time(rental: Rental, cheapest: RentalRow) -> str | None:
 
 
 def cautions(rental: Rental) -> list[str]:
-    """The caveats of the steps of the rows that the answer names, alike ones of several cards in one."""
+    """Lines on prices that are made up, and the caveats of the steps of the rows that the answer names.
+
+    Alike ones of several cards are one.
+    """
     named = [row for row in (rental.cheapest, rental.fastest) if row is not None]
     found: dict[str, dict[str, None]] = {}
     for row in named:
@@ -151,7 +155,22 @@ def cautions(rental: Rental) -> list[str]:
             if step.caveat and step.batch_size == row.batch_size:
                 alike = step.caveat.replace(row.device, "this card")
                 found.setdefault(alike, {})[row.device] = None
-    return [line for caveat, cards in found.items() for line in caution_lines(caveat, list(cards))]
+    lines = [line for caveat, cards in found.items() for line in caution_lines(caveat, list(cards))]
+    return [*_made_up_prices(rental), *lines]
+
+
+def _made_up_prices(rental: Rental) -> list[str]:
+    """A line on offers that cost what those of the shipped example do; none where none does."""
+    example = {_priced(offer) for offer in parse_offers(example_offers(), "the example")}
+    names = [each.offer.name for each in rental.outcomes if each.rows and _priced(each.offer) in example]
+    if not names:
+        return []
+    of = listed(names) if len(names) <= _NAMED else f"{counted(len(names), 'offer')}"
+    return [f"Caution: prices of {of} are those of the printed example, which are made up; put in yours"]
+
+
+def _priced(offer: Offer) -> tuple[str, str, int, float]:
+    return offer.name, offer.device, offer.gpus, offer.price_per_hour
 
 
 def left_out(rental: Rental) -> list[str]:

@@ -144,3 +144,7 @@ def test_a_killed_rank_ends_all_in_time(world: int, tmp_path: Path) -> None:
         ranks.processes[1].kill()
         statuses = ranks.wait(60)
     assert all(statuses), statuses
+
+
+def test_a_rank_that_leaves_while_a_transfer_is_under_way_ends_well() -> None:
+    assert run(f"{CASES}:left_with_a_transfer") == [True, True]

@@ -11,6 +11,7 @@ from hocket.graph import load_step
 from hocket.offers import Offer, Rental, TrainingJob, rent
 from hocket.offers.compare_offers import rent_by
 from hocket.offers.derived_steps import DerivedSteps
+from hocket.offers.offers_file import example_offers, parse_offers
 from hocket.offers.rental_answer import assumptions, cautions, left_out, not_included, verdicts
 from tests.unit.cli.test_commands import GOLDEN
 
@@ -37,6 +38,24 @@ def test_more_nodes_for_hardly_more_are_named() -> None:
     lines = verdicts(rented(FAST, replace(FAST, name="b200", price_per_hour=40, most_nodes=8)))
     assert lines[1].startswith("For hardly more: 4 toy in 4 nodes (fast): 1.11 hours, 44.4 USD")
     assert lines[1].endswith("; 4x as fast as the cheapest for as much")
+
+
+def test_prices_of_the_printed_example_are_said_to_be_made_up() -> None:
+    example = parse_offers(example_offers(), "the example")[0]
+    theirs = replace(FAST, name=example.name, device=example.device, gpus=example.gpus)
+    priced = replace(theirs, price_per_hour=example.price_per_hour)
+    mine = replace(theirs, price_per_hour=example.price_per_hour + 1)
+    said = [
+        cautions(rent([replace(STEP, device=example.device)], [offer], TrainingJob(examples=4e3)))
+        for offer in (priced, mine)
+    ]
+    assert said == [
+        [
+            f"Caution: prices of {example.name} are those of the printed example, which are made up;"
+            " put in yours"
+        ],
+        [],
+    ]
 
 
 def test_limits_are_said_and_ranges_beside_them() -> None:
