@@ -133,12 +133,20 @@ class Lab:
         for node in self.nodes:
             if node.name == name:
                 return node
-        raise UnknownNameError("node", name, [node.name for node in self.nodes])
+        raise UnknownNameError(f"lab '{self.name}': node", name, [node.name for node in self.nodes])
 
     def pids(self) -> dict[str, list[int]]:
         """The processes in each node, by the node's name."""
         found = links.pids_in(node.namespace for node in self.nodes)
         return {node.name: found[node.namespace] for node in self.nodes}
+
+    def lack(self, node: LabNode) -> str:
+        """A line that says how to have ``node``, which is not there."""
+        name, rate = self.name, f"{self.rate_bps / 1e6:g}mbit"
+        up = f"hocket lab up --name {name} --nodes {len(self.nodes)} --rate {rate}"
+        if links.is_there(links.switch_of(name)):
+            return f"lab '{name}' lacks {node.name}; make it anew: hocket lab down --name {name}, then {up}"
+        return f"lab '{name}' is not up; make it first: {up}"
 
     def command(
         self, node: LabNode, argv: Sequence[str], env: Mapping[str, str] | None = None
@@ -153,7 +161,7 @@ class Lab:
             When there is no such command, or the lab is not up.
         """
         if not links.is_there(node.namespace):
-            raise HocketError(f"lab '{self.name}' is not up; make it first: hocket lab up --name {self.name}")
+            raise HocketError(self.lack(node))
         interface = {"GLOO_SOCKET_IFNAME": node.interface, "TP_SOCKET_IFNAME": node.interface}
         environment = {**os.environ, **interface, **(env or {})}
         if not argv:
@@ -289,6 +297,6 @@ def remove(name: str) -> bool:
 
 def _whole(name: str, indices: set[int]) -> Lab | None:
     rate_bps = links.rate_of(name)
-    if rate_bps is None or indices != set(range(len(indices))):
+    if rate_bps is None or indices != set(range(len(indices))) or len(indices) != links.made_with(name):
         return None
     return Lab(nodes=len(indices), rate_bps=rate_bps, name=name)

@@ -117,6 +117,12 @@ def rate_of(lab: str) -> float | None:
     return None
 
 
+def made_with(lab: str) -> int:
+    """The number of nodes that a lab was made with: node 0 knows all of them as neighbours."""
+    found = _call("ip", "-n", node_of(lab, 0).namespace, "-j", "neigh", "show", "nud", "permanent")
+    return len(json.loads(found or "[]"))
+
+
 def claim(lab: str, holder: str | None) -> None:
     """Make the switch's namespace, which only one can do; HocketError where it is there already."""
     if lab in existing():

@@ -302,6 +302,27 @@ def test_what_a_killed_up_left_is_shown_and_removed(name: str) -> None:
     assert hocket("lab", "down", "--name", name).status == 0
 
 
+@pytest.mark.parametrize("nodes", [2, 3])
+def test_a_lab_that_lacks_its_last_node_is_refused_by_its_name(name: str, nodes: int, folder: Path) -> None:
+    lab = Lab(nodes=nodes, rate_bps=1e9, name=name)
+    lab.up()
+    assert f"lab '{name}': node 'node9' is unknown" in refused(
+        hocket("lab", "exec", "--name", name, "node9", "--", "true")
+    )
+    subprocess.run(["ip", "netns", "delete", lab.nodes[-1].namespace], check=True)
+    again = f"hocket lab down --name {name}, then hocket lab up --name {name} --nodes {nodes} --rate 1000mbit"
+    with pytest.raises(HocketError, match=f"lab '{name}' lacks node{nodes - 1}; make it anew: {again}"):
+        lab.command(lab.nodes[-1], ["true"])
+    for command in (
+        ("lab", "exec", "--name", name, "node0", "--", "true"),
+        ("cluster", "serve", "--state", str(folder), "--lab", name, "--placement", "ls", "--policy", "srpt"),
+    ):
+        said = refused(hocket(*command))
+        assert f"lab '{name}' is not whole; remove what is left: hocket lab down --name {name}" in said
+    assert f"lab '{name}' is not whole" in hocket("lab", "status").err
+    assert hocket("lab", "down", "--name", name).status == 0
+
+
 @contextmanager
 def holder(name: str) -> Iterator[subprocess.Popen[str]]:
     """A process within the block of a lab of its own, where it runs programs."""

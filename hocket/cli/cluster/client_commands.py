@@ -105,4 +105,4 @@ def ask(state: Path | None, request: FromClient) -> ManagerAnswer:
     """The answer of the manager of the cluster in ``state``, or of the environment's."""
     from hocket.cluster.live.manager_address import ask_manager, contact_of
 
-    return ask_manager(contact_of(state), request)
+    return ask_manager(contact_of(state), request, state)

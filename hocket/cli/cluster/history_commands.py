@@ -76,7 +76,7 @@ class _Reader:
     def __init__(self, state: Path | None, job: str, attempt: int | None) -> None:
         from hocket.cluster.live.manager_address import ManagerLine, contact_of
 
-        self._manager, self._job, self._wanted = ManagerLine(contact_of(state)), job, attempt
+        self._manager, self._job, self._wanted = ManagerLine(contact_of(state), state), job, attempt
         self._cursors: dict[int, LogCursor] = {}
         self._rest: dict[int, str] = {}
         self._done: set[int] = set()
@@ -149,7 +149,7 @@ def events(
     from hocket.cluster.live.manager_address import ManagerLine, contact_of
     from hocket.cluster.live.manager_messages import AskWhy
 
-    manager = ManagerLine(contact_of(state))
+    manager = ManagerLine(contact_of(state), state)
     if json:
         print_json(list(_events(manager, job, 0)))
         return

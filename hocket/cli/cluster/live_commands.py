@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
 
@@ -44,13 +45,17 @@ def run(
     """
     from hocket.cluster.engine.paces import assumed_numbers
     from hocket.cluster.engine.users import check_users
+    from hocket.cluster.live.manager_address import starting
     from hocket.cluster.live.result_row import live_row
     from hocket.cluster.live.runnable_jobs import read_live_jobs
     from hocket.report.cluster_table import cluster_table
 
     job_set = read_live_jobs(jobs)
     began_s = time.monotonic()
-    with state_folder(managing.state) as folder, open_nodes(folder, machines) as nodes:
+    with ExitStack() as opened, ExitStack() as start:
+        folder = opened.enter_context(state_folder(managing.state))
+        start.enter_context(starting(folder))
+        nodes = opened.enter_context(open_nodes(folder, machines))
         cluster = machines.cluster(nodes)
         chosen = scheduling.scheduling(seed, machines.chunk_bytes())
         check_users(chosen, job_set)
@@ -58,7 +63,7 @@ def run(
 
         async def work() -> None:
             try:
-                await served(manager, folder, managing, job_set, until_idle=True)
+                await served(manager, folder, managing, job_set, until_idle=True, on_open=start.close)
             finally:
                 if managing.state is None:
                     await manager.end_ranks()
@@ -105,9 +110,13 @@ def serve(
 
     Jobs go on without their manager, and the next one in the same folder goes on with them.
     """
-    with open_nodes(state, machines) as nodes:
-        cluster = machines.cluster(nodes)
-        manager = make_manager(
-            state, cluster, nodes, scheduling.scheduling(seed, machines.chunk_bytes()), managing
-        )
-        run_until_stopped(served(manager, state, managing, (), until_idle=False))
+    from hocket.cluster.live.manager_address import starting
+
+    with ExitStack() as start:
+        start.enter_context(starting(state))
+        with open_nodes(state, machines) as nodes:
+            cluster = machines.cluster(nodes)
+            manager = make_manager(
+                state, cluster, nodes, scheduling.scheduling(seed, machines.chunk_bytes()), managing
+            )
+            run_until_stopped(served(manager, state, managing, (), until_idle=False, on_open=start.close))

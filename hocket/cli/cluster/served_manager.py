@@ -126,9 +126,15 @@ def make_manager(
 
 
 async def served(
-    manager: Manager, folder: Path, managing: ManagerOptions, jobs: Sequence[LiveJob], *, until_idle: bool
+    manager: Manager,
+    folder: Path,
+    managing: ManagerOptions,
+    jobs: Sequence[LiveJob],
+    *,
+    until_idle: bool,
+    on_open: Callable[[], None],
 ) -> None:
-    """Run the manager, with its page, and say where both are."""
+    """Run the manager, with its page, and say where both are; ``on_open`` is called when it listens."""
     from hocket.cluster.live.kept_credentials import kept_credentials
     from hocket.cluster.live.manager_address import Contact, leave_contact
     from hocket.launch.job import split_address
@@ -146,6 +152,7 @@ async def served(
             page="" if page is None else page.url,
         )
         leave_contact(folder, contact)
+        on_open()
         if not until_idle or page is not None:
             note(f"manager at {manager.address}" + (f", page at {page.url}" if page else ""))
         if page is not None and page.is_open:

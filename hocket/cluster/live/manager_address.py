@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import http.client
 import io
 import os
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
@@ -24,6 +27,9 @@ ADDRESS_VARIABLE = "HOCKET_CLUSTER"
 TOKEN_VARIABLE = "HOCKET_CLUSTER_TOKEN"
 CURL_OPTIONS = "curl.conf"
 """The file beside the contact with which curl asks https://hocket/, whatever the manager's address is."""
+
+_START = "starting.lock"
+_STARTING = "is starting, which takes minutes where it compiles; try again when it says 'manager at'"
 
 _CONNECT_S = 12.0  # a busy manager is asked again when it has not answered in time
 _ANSWER_S = 60.0
@@ -49,6 +55,33 @@ def leave_contact(folder: Path, contact: Contact) -> None:
         f'header = "Authorization: Bearer {contact.token}"',
     ]
     _leave(folder / CURL_OPTIONS, "".join(f"{option}\n" for option in options).encode())
+
+
+@contextmanager
+def starting(folder: Path) -> Iterator[None]:
+    """Let commands see in ``folder`` that a manager of its cluster is starting while this is open."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    lock = os.open(folder / _START, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        yield
+    finally:
+        os.close(lock)
+
+
+def is_starting(folder: Path) -> bool:
+    """True while a manager of the cluster in ``folder`` is alive and does not listen yet."""
+    try:
+        lock = os.open(folder / _START, os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(lock)
+    return False
 
 
 def _leave(path: Path, data: bytes) -> None:
@@ -77,6 +110,8 @@ def contact_of(folder: Path | None) -> Contact:
         return Contact(address=address, token=token)
     path = folder / "contact.json"
     if not path.exists():
+        if is_starting(folder):
+            raise HocketError(f"{folder}: its manager {_STARTING}")
         raise HocketError(
             f"{folder}: no manager is there yet; start one, hocket cluster serve --state {folder}, or wait"
             " until it says 'manager at'"
@@ -92,10 +127,13 @@ def checked_token(token: str, source: str) -> Credentials:
 
 
 class ManagerLine:
-    """A connection with a manager for several requests; one that was lost between two is made anew."""
+    """A connection with a manager for several requests; one that was lost between two is made anew.
 
-    def __init__(self, contact: Contact) -> None:
-        self._contact = contact
+    ``folder``: the cluster's, where it is known.
+    """
+
+    def __init__(self, contact: Contact, folder: Path | None = None) -> None:
+        self._contact, self._folder = contact, folder
         self._headers: dict[str, str] = {}
         self._connection: http.client.HTTPConnection | None = None
 
@@ -116,15 +154,22 @@ class ManagerLine:
         try:
             answer = self._exchange(call)
         except NobodyError as error:
-            raise HocketError(
-                f"the cluster's manager: {error}; start it again (hocket cluster serve): it goes on with its"
-                " jobs"
-            ) from None
+            raise HocketError(f"the cluster's manager: {error}; {self._way_out()}") from None
         except TransportError as error:
             raise HocketError(f"the cluster's manager at {self._contact.address}: {error}") from None
         if answer.refused:
             raise HocketError(answer.refused)
         return answer
+
+    def _way_out(self) -> str:
+        """The way out where nobody answers."""
+        if self._folder is None:
+            return (
+                "start it again (hocket cluster serve), or wait if it is starting: it goes on with its jobs"
+            )
+        if is_starting(self._folder):
+            return f"it {_STARTING}"
+        return "start it again (hocket cluster serve): it goes on with its jobs"
 
     def _exchange(self, call: HttpCall) -> ManagerAnswer:
         fresh = self._connection is None or self._connection.sock is None
@@ -205,9 +250,9 @@ class _Incoming(io.RawIOBase):
         return len(data)
 
 
-def ask_manager(contact: Contact, request: FromClient) -> ManagerAnswer:
+def ask_manager(contact: Contact, request: FromClient, folder: Path | None = None) -> ManagerAnswer:
     """The manager's answer to one request; raises as :meth:`ManagerLine.ask` does."""
-    line = ManagerLine(contact)
+    line = ManagerLine(contact, folder)
     try:
         return line.ask(request)
     finally:

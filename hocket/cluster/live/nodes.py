@@ -135,7 +135,7 @@ class LocalNode:
 
     def __init__(self, name: str, folder: Path, lab: Lab | None = None, place: LabNode | None = None) -> None:
         self.name = name
-        self._place = place
+        self._lab, self._place = lab, place
         self.machine, self.devices = this_machine(), visible_devices(os.environ)
         self._types = known_types(os.environ)
         self.slots: int | None = None
@@ -168,8 +168,8 @@ class LocalNode:
 
     def _check_there(self) -> None:
         """A lab that was taken down may come back; until then its nodes are machines that are gone."""
-        if self._place is not None and not is_there(self._place.namespace):
-            raise AbsentError(f"{self.name} does not answer: its lab is not up")
+        if self._lab is not None and self._place is not None and not is_there(self._place.namespace):
+            raise AbsentError(f"{self.name} does not answer: {self._lab.lack(self._place)}")
 
     async def start(
         self, key: str, command: Sequence[str], environment: Mapping[str, str], folder: str

@@ -10,9 +10,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from hocket.cluster.live.manager_address import Contact, leave_contact, starting
 from hocket.cluster.live.runnable_jobs import read_live_jobs
 from hocket.errors import HocketError
 from hocket.launch.credentials import new_credentials
+from hocket.ports import free_port
 from tests.tokens import TOKEN
 from tests.unit.cli.test_commands import hocket, in_tmp, refused
 from tests.unit.cluster.live.clusters import Running, live_job, running
@@ -99,3 +101,17 @@ def test_jobs_come_from_standard_input(in_tmp: Path) -> None:
         assert read_live_jobs("-") == (job,)
     with standard_input(written("jobs.json")), pytest.raises(HocketError, match="-: jobs: is empty"):
         read_live_jobs("-")
+
+
+def test_a_manager_that_is_starting_is_said_to_be(in_tmp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hocket.cluster.live.manager_address._CONNECT_S", 0.2)
+    state, nobody = in_tmp / "c", f"127.0.0.1:{free_port('127.0.0.1')}"
+    wait = "is starting, which takes minutes where it compiles; try again when it says 'manager at'"
+    with starting(state):
+        assert f"c: its manager {wait}" in refused(hocket("cluster", "status", "--state", "c"))
+        leave_contact(state, Contact(address=nobody, token=TOKEN))
+        for command in (("status",), ("why", "a"), ("logs", "a"), ("events",), ("cancel", "a")):
+            said = refused(hocket("cluster", *command, "--state", "c"))
+            assert f"nobody answers at {nobody} (Connection refused); it {wait}" in said
+    said = refused(hocket("cluster", "status", "--state", "c"))
+    assert "(Connection refused); start it again (hocket cluster serve): it goes on with its jobs" in said

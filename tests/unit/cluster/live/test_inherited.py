@@ -43,6 +43,9 @@ class AsALab:
     address = "127.0.0.1"
     namespace = "/"  # where every machine has something
 
+    def lack(self, _place: Any) -> str:
+        return "lab 'red' is not up"
+
     def command(
         self, _place: Any, argv: list[str], env: Mapping[str, str]
     ) -> tuple[list[str], dict[str, str]]:

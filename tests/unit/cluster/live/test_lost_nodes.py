@@ -214,7 +214,7 @@ def test_a_node_whose_lab_is_not_up_does_not_answer(tmp_path: Path) -> None:
     lab.namespace = str(tmp_path / "namespace")
     node = LocalNode("node0", tmp_path / "node0", lab, lab)
     for ask in (node.conditions, node.free_port):
-        with pytest.raises(AbsentError, match="node0 does not answer: its lab is not up"):
+        with pytest.raises(AbsentError, match="node0 does not answer: lab 'red' is not up"):
             asyncio.run(ask())
     Path(lab.namespace).touch()
     assert asyncio.run(node.conditions()) == {}
@@ -236,7 +236,7 @@ def test_a_node_whose_lab_goes_down_while_it_is_asked_does_not_answer(
     monkeypatch.setattr(lab, "command", goes)
     for ask in (node.free_port, lambda: node.start("1-1-0", ["true"], {}, ".")):
         Path(lab.namespace).touch()
-        with pytest.raises(AbsentError, match="node0 does not answer: its lab is not up"):
+        with pytest.raises(AbsentError, match="node0 does not answer: lab 'red' is not up"):
             asyncio.run(ask())
 
 
