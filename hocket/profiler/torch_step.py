@@ -101,9 +101,7 @@ class Profile:
         if self.use is not None and self.use.crowded:
             others, processors = self.use.others, self.use.processors
             reasons.append(f"while other programs used {others:.1f} of {processors} processors")
-            errs = "computing looks too slow, which makes rho and, below rho 1, a plan's gain look too small"
-            if self._is_uneven:
-                errs += ", but for what uneven steps add to it, which looks too large"
+            errs = "computing looks too slow and rho too small"
         if abs(self.sum_to_plain - 1) > _APART:
             reasons.append(f"with operations that sum to {self.sum_to_plain:.0%} of a step without profiler")
             errs = "times, and answers from them, may be far off"

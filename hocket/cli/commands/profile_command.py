@@ -171,8 +171,8 @@ def profile(
 ) -> None:
     """Measure a real training step as a graph of operations, or derive it for a device (nothing is run).
 
-    A SCRIPT.py is run as python would, alone as torchrun would, and ended when the steps of the first
-    optimizer that steps in it are measured: --steps sampled ones, as many plain ones, and 5 before.
+    A SCRIPT.py is run as python would, alone as torchrun would, and ended when steps of the first optimizer
+    that steps in it are measured, from its second one on: 4, then --steps sampled and as many plain ones.
     """
     from hocket.document import check_writable
     from hocket.graph import save_step

@@ -100,19 +100,13 @@ def test_others_matter_where_they_leave_no_room(use: MachineUse, crowded: bool) 
 
 def test_a_busy_machine_errs_one_way_and_its_step_decides_nothing() -> None:
     caveat = _measured(MachineUse(1.0, 1.0, 2)).caveat
-    assert (
-        "computing looks too slow, which makes rho and, below rho 1, a plan's gain look too small" in caveat
-    )
-    assert caveat.endswith(", so do not decide by it, measure again on a quiet machine")
+    assert ": computing looks too slow and rho too small, so do not decide by it, " in caveat
+    assert caveat.endswith("measure again on a quiet machine")
     assert ";" not in caveat  # one sentence, as semicolons part cautions
 
 
-def test_a_busy_machines_uneven_steps_err_the_other_way_and_sums_far_off_either_way() -> None:
-    busy = MachineUse(1.0, 1.0, 2)
-    uneven = _measured(busy, (1.0, 1.0, 1.6)).caveat
-    assert "look too small, but for what uneven steps add to it, which looks too large, so do not" in uneven
-    assert "uneven" not in _measured(busy, (1.0, 1.0, 1.4)).caveat
-    far_off = _measured(busy, (0.3,)).caveat
+def test_sums_far_off_a_step_err_either_way() -> None:
+    far_off = _measured(MachineUse(1.0, 1.0, 2), (0.3,)).caveat
     assert (
         "sum to 30% of a step without profiler: times, and answers from them, may be far off, so do"
         in far_off
