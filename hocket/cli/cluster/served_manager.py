@@ -49,8 +49,9 @@ def open_nodes(folder: Path, machines: NodeOptions) -> Iterator[Sequence[Node]]:
     kept_credentials(folder)  # what else is in the folder is behind its permissions
     servers, address, lab = machines.servers, machines.address, machines.lab
     if machines.engine == "ray":
+        from hocket.cluster.live.ray_gpus import hold_gpus, let_gpus_go, tell_apart
         from hocket.cluster.live.ray_machines import wait_for_machines
-        from hocket.cluster.live.ray_nodes import hold_gpus, let_gpus_go, ray_nodes
+        from hocket.cluster.live.ray_nodes import ray_nodes
         from hocket.executors import ray_cluster
 
         if lab is not None:
@@ -66,7 +67,10 @@ def open_nodes(folder: Path, machines: NodeOptions) -> Iterator[Sequence[Node]]:
         with ray_cluster(address) as ray:
             if machines.nodes_within is not None:
                 wait_for_machines(ray, servers or 1, long_duration(machines.nodes_within, "--nodes-within"))
-            nodes = machines.share_gpus(ray_nodes(ray, folder, servers))
+            nodes = ray_nodes(ray, folder, servers)
+            for line in tell_apart(nodes):
+                note(line)
+            machines.share_gpus(nodes)
             try:
                 hold_gpus(nodes, machines.cluster(nodes).gpus_per_server)
                 yield nodes

@@ -20,6 +20,9 @@ MASK = "CUDA_VISIBLE_DEVICES"
 BY_BUS = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
 """The variable with which numbers of GPUs are those that nvidia-smi and NVML have."""
 
+PART = "#"
+"""What is between a machine's name and a part of it that has GPUs of its own."""
+
 _UNKNOWN = "unknown"
 _DEVICE = re.compile(r"nvidia[0-9]+")
 _NAMED = re.compile(r"[0-9]+|(GPU|MIG)-[0-9a-zA-Z/-]+", re.ASCII)
@@ -205,7 +208,8 @@ def lacking_bytes(
     """
     found: list[int | None] = []
     for node, given in zip(nodes, shared_out(nodes, gpus_per_server), strict=True):
-        known = memory_of if node.devices is not None and node.machine == this_machine() else {}
+        ours = node.machine.partition(PART)[0] == this_machine()
+        known = memory_of if node.devices is not None and ours else {}
         names = [*given, *[""] * (slots_of(node, gpus_per_server) - len(given))]
         there = [max(0, int(memory_bytes) - known.get(name, int(memory_bytes))) for name in names]
         found += [*there, *[None] * (gpus_per_server - len(there))]

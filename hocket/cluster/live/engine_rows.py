@@ -29,6 +29,7 @@ from hocket.cluster.engine.records import (
     Rules,
 )
 from hocket.cluster.engine.scheduling import Scheduling
+from hocket.cluster.engine.starvation import starving_jobs
 from hocket.cluster.engine.state import EngineState, count_room, make_state
 from hocket.cluster.engine.users import user_names
 from hocket.cluster.jobs import Job, JobSet
@@ -270,6 +271,12 @@ class EngineRows:
         """Rows of the jobs that queue, in the order in which they are to be placed."""
         order_queue(self.state, self.rules, round(now_s / TICK_S))
         rows: list[int] = self.state.candidates[: self.state.counts[0]["queued"]].tolist()
+        return rows
+
+    def starving(self, now_s: float) -> list[int]:
+        """Rows of the jobs that have queued for so long that GPUs are held for them, in their order."""
+        num = starving_jobs(self.state, self.rules, round(now_s / TICK_S))
+        rows: list[int] = self.state.altered_jobs[:num].tolist()
         return rows
 
     def leave_queue(self, j: int) -> None:

@@ -37,7 +37,7 @@ from hocket.cluster.live.job_record import Leaving, Record
 from hocket.cluster.live.manager_server import ManagerServer
 from hocket.cluster.live.nodes import Node, check_reachable
 from hocket.cluster.live.nvml import gpu_memory
-from hocket.cluster.live.reasons import share_text
+from hocket.cluster.live.reason_names import share_text
 from hocket.cluster.live.retention import Retention
 from hocket.cluster.live.runnable_jobs import LiveJob
 from hocket.cluster.live.transfer_log import TransferLog

@@ -100,16 +100,17 @@ def wait_for_machines(ray: Any, count: int, within_s: float) -> None:
         time.sleep(_POLL_S)
 
 
-def names_of(node: Any) -> tuple[str, str]:
-    """The names that a machine of Ray's can be called by: its host's name, its address."""
-    return str(node["NodeManagerHostname"]), str(node["NodeManagerAddress"])
+def names_of(node: Any) -> tuple[str, ...]:
+    """The names that a machine of Ray's can be called by: its host's name, its address, Ray's own id."""
+    return str(node["NodeManagerHostname"]), str(node["NodeManagerAddress"]), str(node["NodeID"])
 
 
 def machines_of(ray_machines: Sequence[Any], folder: Path, count: int | None) -> dict[str, str]:
     """The machine of each node by the node's name, as it was when the cluster in ``folder`` was begun.
 
     A new cluster has ``count`` nodes, or one of each of ``ray_machines``; where there is one machine it is
-    all of them. A machine goes by its host's name, or by its address where several have that name.
+    all of them. A machine goes by its host's name, or where several have that by its address, or where they
+    have that in common, too, by the id that Ray gave it.
 
     Raises
     ------
@@ -124,8 +125,8 @@ def machines_of(ray_machines: Sequence[Any], folder: Path, count: int | None) ->
                 f"{count} servers, and the cluster in {folder} has {len(known)}; give --servers {len(known)}"
             )
         return known
-    hosts = Counter(names_of(node)[0] for node in ray_machines)
-    machines = [host if hosts[host] == 1 else address for host, address in map(names_of, ray_machines)]
+    num = Counter(name for node in ray_machines for name in set(names_of(node)))
+    machines = [next(name for name in names_of(node) if num[name] == 1) for node in ray_machines]
     wanted = len(machines) if count is None else count
     if len(machines) == 1:
         machines *= wanted

@@ -8,14 +8,13 @@ number Ray gives its machine the next time; one that is not there counts as one 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import hashlib
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hocket.cluster.live.devices import shared_out, slots_of
+from hocket.cluster.live.devices import PART
 from hocket.cluster.live.nodes import WITHHELD, AbsentError, Node, NodeError, UnfitError, text_of
 from hocket.cluster.live.ray_machines import (
     ActorMachine,
@@ -28,12 +27,13 @@ from hocket.cluster.live.ray_machines import (
     names_of,
     type_in_ray,
 )
-from hocket.cluster.live.ray_reservation import release_gpus, reserve_gpus
+from hocket.cluster.live.ray_reservation import reserve_gpus
 from hocket.errors import HocketError
 from hocket.launch.gate import CHECKPOINT_VARIABLE
 from hocket.launch.rank_logs import LogPart, LogPosition
 from hocket.launch.rank_processes import Ranks
 from hocket.ports import free_port
+from hocket.text import listed
 
 _ANSWER_S = 30.0
 _FIRST_ANSWER_S = 180.0
@@ -95,11 +95,12 @@ class RankActor:
 
 
 class RayNode:
-    """A node of a Ray cluster, on the machine of that host name or address.
+    """A node of a Ray cluster, on the machine of that host name, address, or id in Ray.
 
     ``ranks_folder``: the folder of that machine in which its ranks are kept track of; ``token``: the file by
     which we find out whether it has this machine's files; ``held``: how many GPUs all nodes on that machine
-    have, which are held in Ray, 0: none are. ``type``: of its GPUs, "" where Ray does not say it.
+    have, which are held in Ray, 0: none are. ``type``: of its GPUs, "" where Ray does not say it. ``ray_id``:
+    that of the Ray node that it was last on, "" before.
     """
 
     def __init__(self, ray: Any, name: str, machine: str, ranks_folder: Path, token: Path) -> None:
@@ -108,7 +109,7 @@ class RayNode:
         self.shares_files, self.here = True, False
         self.machine = name
         self.devices: tuple[str, ...] | None = None
-        self.type = ""
+        self.type = self.ray_id = self._part = ""
         self.slots: int | None = None
         self._ray, self._host, self._ranks_folder, self._token = ray, machine, ranks_folder, token
         self._actor: Any = None
@@ -129,9 +130,10 @@ class RayNode:
             raise AbsentError(f"{said}; look for what keeps it busy") from None
         ours = machine_seeing(str(self._token))
         self.address, self.python = str(found["NodeManagerAddress"]), theirs.python
+        self.ray_id = str(found["NodeID"])
         self.shares_files = theirs.file_digest == ours.file_digest
         self.here = self.shares_files and theirs.boot == ours.boot
-        self.machine = theirs.name
+        self.machine = f"{theirs.name}{self._part}"
         self.type = type_in_ray(found) or self.type
         if self.held:
             try:
@@ -141,6 +143,11 @@ class RayNode:
         else:
             self.devices = devices_of(theirs.devices, found.get("Resources", {}).get("GPU"))
         self._actor = actor
+
+    def be_part(self, gpus: str) -> None:
+        """Be on a part of its machine, which has these GPUs alone."""
+        self._part = f"{PART}{gpus}"
+        self.machine += self._part
 
     def hold(self, count: int) -> None:
         """Hold ``count`` GPUs of its machine in Ray, where Ray has any there; raises as ``reserve_gpus``."""
@@ -154,10 +161,16 @@ class RayNode:
 
     def ray_machine(self) -> Any:
         """Its machine as Ray has it now; AbsentError where it has no such one."""
-        for found in alive(self._ray):
-            if self._host in names_of(found):
-                return found
-        raise AbsentError(f"{self.name} does not answer: '{self._host}' is not in the Ray cluster")
+        found = [each for each in alive(self._ray) if self._host in names_of(each)]
+        if not found:
+            raise AbsentError(f"{self.name} does not answer: '{self._host}' is not in the Ray cluster")
+        if len(found) > 1:
+            addresses = listed([str(each["NodeManagerAddress"]) for each in found])
+            raise AbsentError(
+                f"{self.name} does not answer: '{self._host}' is {len(found)} Ray nodes now, at {addresses};"
+                f" say in {self._token.with_name('ray-nodes.json')} which it is, by its address"
+            )
+        return found[0]
 
     @property
     def cluster(self) -> str:
@@ -261,31 +274,3 @@ def ray_nodes(ray: Any, folder: Path, count: int | None) -> list[Node]:
         raise HocketError(f"{absent[0]}; {folder}/ray-nodes.json says which machine each node is")
     keep_types(folder, {node.name: node.type for node in nodes if isinstance(node, RayNode)})
     return nodes
-
-
-def hold_gpus(nodes: Sequence[Node], gpus_per_server: int) -> None:
-    """Hold in Ray the GPUs that each node is to have, where Ray has GPUs; these are the nodes' from then on.
-
-    A node that is absent has none held until the manager is started again.
-
-    Raises
-    ------
-    HocketError
-        When a machine has fewer, or other programs hold them.
-    """
-    shared_out(nodes, gpus_per_server)  # it has as many
-    there = [node for node in nodes if isinstance(node, RayNode) and node.devices]
-    for node in there:
-        on_it = [each for each in there if each.machine == node.machine]
-        with contextlib.suppress(AbsentError):
-            node.hold(sum(slots_of(each, gpus_per_server) for each in on_it))
-
-
-def let_gpus_go(ray: Any, nodes: Sequence[Node]) -> None:
-    """Give GPUs back to Ray on machines on which none of our ranks is left."""
-    ours = [node for node in nodes if isinstance(node, RayNode) and node.held]
-    busy = {node.machine for node in ours if node.has_ranks()}
-    for node in ours:
-        if node.machine not in busy:
-            with contextlib.suppress(AbsentError):
-                release_gpus(ray, node.ray_machine(), node.cluster)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import platform
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from hocket.cluster.live.devices import shared_out, split_evenly
 from hocket.cluster.live.nodes import AbsentError
+from hocket.cluster.live.ray_gpus import hold_gpus, tell_apart
 from hocket.cluster.live.ray_machines import machines_of
 from hocket.cluster.live.ray_nodes import RankActor, RayNode, ray_nodes
 from hocket.errors import HocketError
@@ -90,6 +93,98 @@ def test_machines_of_one_name_go_by_their_addresses(tmp_path: Path) -> None:
     assert list(machines_of(found, tmp_path, None).values()) == ["10.77.0.1", "10.77.0.2", "other"]
     with pytest.raises(HocketError, match="4 servers, and the Ray cluster has 3 nodes"):
         machines_of(found, tmp_path / "another", 4)
+
+
+def test_ray_nodes_of_one_name_and_address_go_by_their_ids(tmp_path: Path) -> None:
+    found = [machine("red", "10.0.0.1", FIRST), machine("red", "10.0.0.1", SECOND)]
+    assert machines_of(found, tmp_path, None) == {"node0": FIRST, "node1": SECOND}
+    (tmp_path / "token").write_text("a token of this cluster")
+    assert [node.ray_id for node in ray_nodes(FakeRay(*found), tmp_path, None)] == [FIRST, SECOND]
+
+
+def test_a_name_that_another_machine_comes_with_is_nobodys(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("a token of this cluster")
+    cluster = FakeRay(machine("red", "10.0.0.1", FIRST))
+    ray_nodes(cluster, tmp_path, None)
+    cluster.found.append(machine("red", "10.0.0.2", SECOND))
+    with pytest.raises(
+        HocketError,
+        match=r"'red' is 2 Ray nodes now, at 10.0.0.1 and 10.0.0.2; say in .*ray-nodes.json which",
+    ):
+        ray_nodes(cluster, tmp_path, None)
+
+
+def ray_nodes_seeing(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, *seen: tuple[str, ...] | None
+) -> list[RayNode]:
+    """Ray nodes on this machine, each of which sees these of its GPUs."""
+    (folder / "token").write_text("a token of this cluster")
+    places = iter([item for each in seen for item in (each, each)])  # its own is asked for beside each
+    monkeypatch.setattr("hocket.cluster.live.ray_machines.visible_devices", lambda _: next(places))
+    found = [machine("red", f"10.0.0.{k}", digit * 56) for k, digit in enumerate("abc"[: len(seen)])]
+    return ray_nodes(FakeRay(*found), folder, None)
+
+
+def test_ray_nodes_on_one_machine_are_said_to_share_its_gpus(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nodes = ray_nodes_seeing(tmp_path, monkeypatch, ("0", "1"), ("0", "1"))
+    host = platform.node()
+    assert tell_apart(nodes) == [
+        f"node0 and node1 are 2 Ray nodes on one machine, {host}: they share its GPUs 0, 1"
+    ]
+    assert split_evenly(nodes) == [1, 1]
+    assert shared_out(nodes, 1) == [("0",), ("1",)]
+
+
+def test_ray_nodes_on_one_machine_that_see_no_gpu_are_said_to_share_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (line,) = tell_apart(ray_nodes_seeing(tmp_path, monkeypatch, None, None, None))
+    assert line == f"node0, node1 and node2 are 3 Ray nodes on one machine, {platform.node()}: they share it"
+
+
+def test_ray_nodes_on_one_machine_with_gpus_of_their_own_have_all_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nodes = ray_nodes_seeing(tmp_path, monkeypatch, ("0", "1"), ("2", "3"))
+    assert tell_apart(nodes) == []
+    assert split_evenly(nodes) == [2, 2]
+    assert shared_out(nodes, 2) == [("0", "1"), ("2", "3")]
+    assert nodes[0].machine != nodes[1].machine
+    monkeypatch.setattr("hocket.cluster.live.ray_machines.visible_devices", lambda _: ("0", "1"))
+    nodes[0].reach()  # as after its actor's death
+    assert shared_out(nodes, 2) == [("0", "1"), ("2", "3")]
+
+
+def test_ray_nodes_of_which_two_see_one_gpu_and_others_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nodes = ray_nodes_seeing(tmp_path, monkeypatch, ("0", "1"), ("1", "2"))
+    with pytest.raises(
+        HocketError, match="node0 and node1 are Ray nodes on one machine and both have its GPU 1;"
+    ):
+        tell_apart(nodes)
+
+
+def test_a_gpu_that_ray_gave_to_two_nodes_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two Ray nodes that see the same GPUs know nothing of each other."""
+    nodes = ray_nodes_seeing(tmp_path, monkeypatch, ("0", "1", "2"), ("0", "1", "2"))
+    given = dict(zip((FIRST, SECOND), (("1", "2"), ("0", "1")), strict=True))
+    monkeypatch.setattr(
+        "hocket.cluster.live.ray_nodes.reserve_gpus", lambda _ray, node, *_: given[node["NodeID"]]
+    )
+    for node in nodes:
+        node.ray_machine()["Resources"] = {"GPU": 3.0}
+    with pytest.raises(
+        HocketError, match="node0 and node1 are Ray nodes on one machine, and Ray gave both GPU 1"
+    ):
+        hold_gpus(nodes, 1)
+
+
+def test_two_nodes_on_one_ray_node_are_as_they_were_asked_for(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("a token of this cluster")
+    assert tell_apart(ray_nodes(FakeRay(machine("red", "10.0.0.1", FIRST)), tmp_path, 2)) == []
 
 
 def test_one_machine_is_as_many_nodes_as_are_wanted(tmp_path: Path) -> None:

@@ -14,7 +14,8 @@ import pytest
 from hocket.cluster.live import ray_reservation
 from hocket.cluster.live.devices import shared_out
 from hocket.cluster.live.nodes import Node
-from hocket.cluster.live.ray_nodes import hold_gpus, let_gpus_go, ray_nodes
+from hocket.cluster.live.ray_gpus import hold_gpus, let_gpus_go
+from hocket.cluster.live.ray_nodes import ray_nodes
 from hocket.errors import HocketError
 
 ray = pytest.importorskip("ray")

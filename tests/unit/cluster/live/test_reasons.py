@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import re
 import signal
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -302,6 +304,24 @@ def test_a_job_that_computes_or_waits_for_a_gpu_that_another_one_has(tmp_path: P
         assert why(cluster, other) == f"{other}: computes on node0"
         before = waits.waited_s or 0.0
         cluster.until(lambda s: max(job.waited_s or 0.0 for job in s.jobs) > before + 0.2)
+
+
+def test_a_program_whose_ranks_have_yet_to_be_started_does_not_run(tmp_path: Path) -> None:
+    nodes, goes_on = far(tmp_path, 1), threading.Event()
+    start = nodes[0].start
+
+    async def slow(*arguments) -> None:
+        await asyncio.to_thread(goes_on.wait)
+        await start(*arguments)
+
+    nodes[0].start = slow
+    with serving(tmp_path, live_job("a", command=WAITS), nodes=nodes, gpus=1) as cluster:
+        try:
+            cluster.until(lambda s: s.jobs[0].state == "running")
+            assert why(cluster, "a") == "a: its ranks start on node0"
+        finally:
+            goes_on.set()
+        assert until_why(cluster, "a", "runs a program")
 
 
 def test_a_program_that_does_not_report_runs(tmp_path: Path) -> None:
