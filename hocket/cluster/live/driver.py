@@ -157,6 +157,7 @@ def warm() -> None:
         driver = Driver(cluster, Scheduling(placement="lwf-1", policy=policy))
         driver.add([job], [0], [False], [0])
         driver.arrive("warm")
+        driver.starving(0.0)
         driver.decide(0.0)
         driver.withdraw("warm", 0.5)
         driver.add([job], [0], [False], [0])

@@ -328,6 +328,6 @@ def test_a_program_that_does_not_report_runs(tmp_path: Path) -> None:
     with serving(tmp_path, live_job("a", command=WAITS)) as cluster:
         job = cluster.until(lambda s: s.jobs[0].stage == "running").jobs[0]
         assert not job.reports
-        assert why(cluster, "a") == (
+        assert until_why(cluster, "a", "runs a program") == (
             "a: runs a program on node0 that has told nothing yet (hocket.distribute does)"
         )
