@@ -72,7 +72,7 @@ def read_jobs(path: str | Path) -> JobSet:
     FormatError, UnknownNameError
         Naming the file, the field and the rule; for a column that is no field.
     """
-    return decode_jobs(read_bytes(path), path)
+    return decode_jobs(read_bytes(path, "hocket cluster generate and import write job sets"), path)
 
 
 def decode_jobs(data: bytes, path: str | Path, of_programs: Sequence[str] | None = None) -> JobSet:

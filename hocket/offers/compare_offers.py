@@ -93,16 +93,18 @@ def rent_by(
             progress(k + 1, len(listed))
     rows = [row for outcome in outcomes for row in outcome.rows]
     if not rows:
-        raise HocketError(_none_left(outcomes))
+        raise HocketError(_none_left(outcomes, steps.own_cards))
     front = front_of([(row.hours, row.cost) for row in rows])
     marked = iter([msgspec.structs.replace(row, on_front=k in front) for k, row in enumerate(rows)])
     return Rental([each.with_rows([next(marked) for _ in each.rows]) for each in outcomes], job, steps.model)
 
 
-def _none_left(outcomes: Sequence[OfferOutcome]) -> str:
+def _none_left(outcomes: Sequence[OfferOutcome], own_cards: Sequence[str]) -> str:
     first = outcomes[0]
     others = f", and so for {len(outcomes) - 1} more" if len(outcomes) > 1 else ""
-    return f"no offer is left: {first.offer.name} ({first.offer.card}): {first.left_out}{others}"
+    other_cards = own_cards and not any(each.offer.card in own_cards for each in outcomes)
+    fix = "; FILE.py:FACTORY in place of a step's file derives one for each card" if other_cards else ""
+    return f"no offer is left: {first.offer.name} ({first.offer.card}): {first.left_out}{others}{fix}"
 
 
 def _outcome(steps: StepsByCard, offer: Offer, job: TrainingJob) -> OfferOutcome:

@@ -59,7 +59,7 @@ def load_offers(path: str | Path) -> list[Offer]:
     """
     source = str(path)
     try:
-        text = read_bytes(path).decode("utf-8-sig")
+        text = read_bytes(path, "hocket rent --example-offers prints one").decode("utf-8-sig")
     except UnicodeDecodeError:
         raise FormatError(source, "", "is not UTF-8 text; save it as CSV in UTF-8") from None
     return parse_offers(text, source)

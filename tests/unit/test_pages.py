@@ -14,8 +14,11 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
+from typer.core import TyperGroup
 from typer.testing import CliRunner
 
 from hocket.cli.main import app
@@ -122,7 +125,27 @@ def test_the_readme_and_the_questions_tell_the_same_ranges() -> None:
         for page in ("README.md", "docs/faq.md")
     ]
     assert told[0] == told[1]
-    assert len(told[0]) == 5
+    assert len(told[0]) == 6
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/index.md"])
+def test_the_commands_beside_the_doors_lack_nothing(page: str) -> None:
+    rows = [line for line in (ROOT / page).read_text().splitlines() if line.startswith("| ")]
+    commands = [code for row in rows for code in re.findall("`(hocket [^`]*)`", row)]
+    assert commands
+    for code in commands:
+        if "." not in code and " -" not in code:
+            continue  # a command's name alone
+        command: Any = typer.main.get_command(app)
+        context: Any = None
+        words = shlex.split(code.partition(" >")[0])[1:]
+        while isinstance(command, TyperGroup):
+            context = typer.Context(command, parent=context, **command.context_settings)
+            name, *words = words
+            command = command.get_command(context, name)
+        # A click error where an option or an argument is missing; --example-offers answers at once.
+        with contextlib.suppress(typer.Exit):
+            command.make_context(code, words, parent=context)
 
 
 def test_pages_link_to_files_that_a_clone_has() -> None:

@@ -393,7 +393,7 @@ def test_sweep_over_files_prints_tables_for_people(jobs: str) -> None:
         (("jobs.json", "--policies", "srsf-1,srsf-1"), "named twice"),
         (("jobs.json", "--policies", "srsf-1,nobody"), "'nobody' is unknown"),
         (("jobs.json", "--servers", "1", "--gpus-per-server", "2"), "wide"),
-        (("absent.json",), "cannot be read"),
+        (("absent.json",), "No such file or directory; hocket cluster generate and import write job sets"),
         (("jobs.json", "--seeds", "3", "--overlap"), "--seeds, --overlap: JOBS files say so themselves"),
         (("jobs.json", "--sizes", "paper"), "--sizes: JOBS files say so themselves"),
         (("jobs.json", "--repair", "4h"), "--repair 4h is of servers that fail; give --mtbf, too"),

@@ -148,7 +148,10 @@ def test_an_example_of_offers_is_printed() -> None:
         (("alexnet", *EXAMPLE), "model 'alexnet' is unknown; did you mean 'alexnet_v2'"),
         (("alexnet_v2", *JOB), "offer 'fast': device 'toy' is unknown; choose one of: k80, p100, v100"),
         ((BRANCHES, BRANCHES, *JOB), "two steps are for toy with batches of 4; give one of them"),
-        ((BRANCHES, "--offers", "nowhere.csv", "--examples", "1"), "nowhere.csv: cannot be read"),
+        (
+            (BRANCHES, "--offers", "nowhere.csv", "--examples", "1"),
+            "No such file or directory; hocket rent --example-offers prints one",
+        ),
         ((BRANCHES, *JOB, "--json", "--wide"), "--wide is for the table"),
         ((BRANCHES, *JOB, "--plot", "offers.csv"), "offers.csv"),
     ],
