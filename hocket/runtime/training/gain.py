@@ -41,8 +41,8 @@ def gain_line(recorder: SpanRecorder, choice: Choice, barriers: Barriers) -> str
     usual_s, compute_s = median(baseline_turns), median(computing_s)
     most = max(usual_s / max(compute_s, network_s), won)
     needs = (
-        f"computing takes {compute_s * 1e3:.1f} ms of a step, the network {network_s * 1e3:.1f} ms, and"
-        f" '{baseline}' {usual_s * 1e3:.1f} ms"
+        f"a step of '{baseline}' takes {usual_s * 1e3:.1f} ms, its computing {compute_s * 1e3:.1f} ms,"
+        f" the network {network_s * 1e3:.1f} ms"
     )
     if most < _LEAST:
         return f"gain: there is none to have: {needs}"

@@ -89,7 +89,7 @@ class TrainingHandle(Summarized, ABC, Generic[T, D]):
     def settled(self) -> bool:
         """True if the plan in force stays: the first steps learn, profile and may try plans.
 
-        Where steps drift, a plan is chosen again, and it is False meanwhile.
+        Also where the plan was given. Where steps drift, a plan is chosen again, and it is False meanwhile.
         """
         return self._decision.settled
 

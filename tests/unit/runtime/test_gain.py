@@ -44,8 +44,8 @@ def met(steps: int) -> Barriers:
 def test_what_could_be_won_and_was_is_told_beside_the_baseline(worker: Worker) -> None:
     choice = settled(whole=[0.031, 0.031], pieces=[0.025, 0.025])
     assert gain_line(worker.recorder, choice, Barriers()) == (
-        "gain: 1.24x of 'whole', of at most about 1.55x: computing takes 20.0 ms of a step, the network 19.0"
-        " ms, and 'whole' 31.0 ms"
+        "gain: 1.24x of 'whole', of at most about 1.55x: a step of 'whole' takes 31.0 ms, its"
+        " computing 20.0 ms, the network 19.0 ms"
     )
     assert gain_line(worker.recorder, settled(whole=[0.03]), Barriers()).startswith(
         "gain: none, of at most about 1.50x: "
@@ -57,7 +57,8 @@ def test_the_bound_is_of_the_steps_that_the_gain_is_of(worker: Worker) -> None:
     choice = settled(whole=[0.12, 0.13], pieces=[0.1, 0.1])
     choice.computing_s = [0.08, 0.09]
     assert gain_line(worker.recorder, choice, Barriers()).startswith(
-        "gain: 1.25x of 'whole', of at most about 1.47x: computing takes 85.0 ms of a step"
+        "gain: 1.25x of 'whole', of at most about 1.47x: a step of 'whole' takes 125.0 ms, its"
+        " computing 85.0 ms"
     )
 
 
@@ -95,7 +96,7 @@ def test_the_line_that_has_the_rest_is_named_where_most_steps_met_it(worker: Wor
 
 def test_where_there_is_nothing_to_win_that_is_said(worker: Worker) -> None:
     assert gain_line(worker.recorder, settled(whole=[0.0202]), Barriers()).startswith(
-        "gain: there is none to have: computing takes 20.0 ms of a step"
+        "gain: there is none to have: a step of 'whole' takes 20.2 ms, its computing 20.0 ms"
     )
 
 
@@ -118,8 +119,8 @@ def test_where_the_baseline_alone_was_in_force_the_bound_is_of_its_last_steps(wo
     choice = settled()
     choice.profiled_s, choice.computing_s = {"whole": [0.06, 0.06]}, [0.03, 0.03]
     assert gain_line(worker.recorder, choice, Barriers()) == (
-        "gain: none, of at most about 1.50x: computing takes 20.0 ms of a step, the network 19.0 ms, and"
-        " 'whole' 30.0 ms"
+        "gain: none, of at most about 1.50x: a step of 'whole' takes 30.0 ms, its computing 20.0 ms, the"
+        " network 19.0 ms"
     )
     worker.recorder.forget()
     assert gain_line(worker.recorder, choice, Barriers()).startswith("gain: none, of at most about 2.00x: ")
@@ -129,7 +130,8 @@ def test_of_a_policy_that_was_asked_for_and_not_tried_no_gain_is_told(worker: Wo
     choice = settled()
     choice.plan, choice.profiled_s = PIECES, {"whole": [0.03, 0.03]}
     assert gain_line(worker.recorder, choice, Barriers()).startswith(
-        "gain: not known, as it had no turns beside 'whole', of at most about 1.50x: computing takes 20.0 ms"
+        "gain: not known, as it had no turns beside 'whole', of at most about 1.50x: a step of 'whole'"
+        " takes 30.0 ms"
     )
 
 
