@@ -22,10 +22,13 @@ from hocket.tuner.tuning_request import TuningRequest
 
 @dataclass(frozen=True, kw_only=True)
 class Searched:
-    """A search's plan, what of memory and time it tried, and seconds that none within the limit beats."""
+    """A search's plan, seconds that none within the limit of memory beats, and plans for less memory.
+
+    ``frontier``: of the plans that were tried, by the mean step, none takes less of both memory and time.
+    """
 
     made: PlannedPolicy
-    frontier: list[tuple[float, float]] = field(default_factory=list)
+    frontier: list[Plan] = field(default_factory=list)
     within_s: float = 0.0
 
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from hocket.graph import ResultRow, StepGraph, Timeline
-from hocket.graph.result import WAITING, is_level
+from hocket.graph import Plan, ResultRow, StepGraph, Timeline
+from hocket.graph.result import LEVEL, WAITING, is_level
 from hocket.planner.named_planners import BEST_BUCKETS, SEARCH, USUAL
 from hocket.sim import Result, simulate
 from hocket.tuner.policies import PlannedPolicy
@@ -94,6 +94,17 @@ class RankedRows:
             for name in dict.fromkeys((self.rows[0].policy, usual, BEST_BUCKETS))
             if name in self.planned
         }
+
+    def frontier(self, tried: Sequence[Plan]) -> list[tuple[float, float]]:
+        """Bytes and seconds of plans, ranked or ``tried``, of which none takes less of both, by bytes."""
+        others = [self._simulated(self._request.graph, PlannedPolicy(plan=plan)).row for plan in tried]
+        found: list[tuple[float, float]] = []
+        for memory_bytes, step_s in sorted(
+            (row.memory_bytes or 0.0, row.iteration_s) for row in (*self.rows, *others)
+        ):
+            if not found or step_s < found[-1][1] * (1 - LEVEL):
+                found.append((memory_bytes, step_s))
+        return found
 
     def timelines(self) -> dict[str, Timeline]:
         """Timelines of the best row and of the usual policy's, or of the two best where that is the best."""

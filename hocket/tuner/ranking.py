@@ -128,7 +128,7 @@ def tune(
         timelines=ranked.timelines() if timelines else {},
         alike_s=ranked.alike_s(),
         unclipped=unclipped,
-        frontier=found.frontier,
+        frontier=ranked.frontier(found.frontier) if architecture == "fsdp" else [],
         evaluations=found.made.evaluations,
         wall_s=time.perf_counter() - began,
     )

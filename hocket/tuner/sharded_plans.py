@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -20,6 +20,7 @@ from hocket.planner.sharded.simplefsdp import simplefsdp_choice
 from hocket.planner.sharded.unit_baselines import a_unit_a_block
 from hocket.planner.sharded.unit_memory import HeldLimits
 from hocket.planner.sharded.unit_search import Cost, Judge, enumerate_all, is_enumerable, num_choices, search
+from hocket.sim import simulate
 from hocket.sim.bounds.sharded_bound import sharded_bound
 from hocket.sim.sharded_evaluator import ShardedEvaluator
 from hocket.sim.sharded_memory import most_within, unheld_bytes
@@ -49,13 +50,13 @@ class ShardedPlanners:
     ) -> None:
         self._graph, self._network, self._limit = graph, network, memory_bytes
         self._evaluator = ShardedEvaluator(graph, network)
-        self._tried: list[tuple[float, float]] = []
+        self._frontier: list[tuple[float, float, Plan]] = []
         self._judge = Judge(graph, pieces or Pieces.of(graph), self.cost)
 
     def cost(self, plan: Plan) -> Cost:
         """Bytes beyond the limit, and seconds."""
         memory_bytes, seconds = self._evaluator.memory_bytes(plan), self._evaluator.seconds(plan)
-        self._tried.append((memory_bytes, seconds))
+        self._keep(memory_bytes, seconds, plan)
         return max(0.0, memory_bytes - self._limit), seconds
 
     def plan(self, choice: UnitChoice) -> Plan:
@@ -66,13 +67,17 @@ class ShardedPlanners:
         """The memory that a worker's device needs under ``plan``."""
         return self._evaluator.memory_bytes(plan)
 
-    def frontier(self) -> list[tuple[float, float]]:
-        """Bytes and seconds of plans that were tried of which none takes less of both, by bytes."""
-        found: list[tuple[float, float]] = []
-        for memory_bytes, seconds in sorted(self._tried):
-            if not found or seconds < found[-1][1] * (1 - LEVEL):
-                found.append((memory_bytes, seconds))
-        return found
+    def _keep(self, memory_bytes: float, seconds: float, plan: Plan) -> None:
+        """Keep ``plan`` for as long as no other takes as little of both."""
+        kept = self._frontier
+        if any(size <= memory_bytes and step_s * (1 - LEVEL) <= seconds for size, step_s, _ in kept):
+            return
+        self._frontier = [each for each in kept if each[0] < memory_bytes or each[1] < seconds]
+        self._frontier.append((memory_bytes, seconds, plan))
+
+    def frontier(self) -> list[Plan]:
+        """Plans that were tried of which none takes less of both memory and the mean step's time."""
+        return [plan for _, _, plan in self._frontier]
 
     def bound_s(self) -> float:
         """Seconds of a step that no plan within the limit beats: of parameters that it cannot keep, too."""
@@ -122,7 +127,7 @@ class ShardedPlanners:
         known = [choice_of_units(self._judge.pieces, plan) for plan in plans]
         starts = [choice for choice in dict.fromkeys(known) if choice is not None]
         choice = search(self._judge, starts, seed=seed, budget_s=budget_s)
-        return self._best(self._judge.plan(choice, "search"), plans, "search")
+        return self._best(self._judge.plan(choice, "search"), plans, "search", self._drawn_cost(seed))
 
     def exact(self, plans: Sequence[Plan], *, budget_s: float) -> ShardedPlan:
         """The best of all units of whole blocks, of what is kept, and of up to three ahead.
@@ -134,13 +139,26 @@ class ShardedPlanners:
         """
         check_enumerable(self._graph)
         choice, is_whole = enumerate_all(self._judge, budget_s=budget_s)
-        best = self._best(self._judge.plan(choice, "exact"), plans, "exact")
+        best = self._best(self._judge.plan(choice, "exact"), plans, "exact", self.cost)
         return ShardedPlan(
             plan=best.plan, status="optimal" if is_whole else "feasible", evaluations=best.evaluations
         )
 
-    def _best(self, found: Plan, plans: Sequence[Plan], policy: str) -> ShardedPlan:
-        best = min([found, *plans], key=self.cost)
+    def _drawn_cost(self, seed: int) -> Callable[[Plan], Cost]:
+        """The cost with all measured steps, whose slowest rank each collective waits for."""
+        if self._graph.num_samples == 1:
+            return self.cost
+
+        def cost(plan: Plan) -> Cost:
+            beyond, _ = self.cost(plan)
+            return beyond, simulate(self._graph, plan, self._network, seed=seed).row.iteration_s
+
+        return cost
+
+    def _best(
+        self, found: Plan, plans: Sequence[Plan], policy: str, cost: Callable[[Plan], Cost]
+    ) -> ShardedPlan:
+        best = min([found, *plans], key=cost)
         renamed = msgspec.structs.replace(best, policy=policy, predicted=None)
         return ShardedPlan(plan=renamed, evaluations=self._evaluator.evaluations)
 

@@ -35,8 +35,9 @@ class Tuning(Summarized):
         Where the step was tuned as one that clips: the best policy's row without clipping, the search left
         out. None otherwise, and where the profile itself clips, of which nobody knows how it is without.
     frontier
-        Fully sharded: bytes of memory and seconds of a step of the plans that the search tried, of which no
-        other takes less of both, the least memory first.
+        Fully sharded: bytes of memory and seconds of a step, simulated as ``ranked`` is, of the ranked plans
+        and those that the search found best by the mean step, of which no other takes less of both, the
+        least memory first.
     evaluations
         The number of plans that the search simulated.
     wall_s

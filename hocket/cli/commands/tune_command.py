@@ -186,7 +186,7 @@ def tune(
                     if over and over != ranked
                     else []
                 ),
-                *_time_against_memory(found.frontier, graph.num_samples),
+                *_time_against_memory(found.frontier),
             ],
             remarks=[
                 *sharded_remark(graph, found.plan),
@@ -211,26 +211,20 @@ def tune(
         note(f"{report}: open it in a browser")
 
 
-def _time_against_memory(frontier: Sequence[tuple[float, float]], samples: int) -> list[Sheet]:
-    """The memory that shorter and shorter steps need, as a table; none where there is one such plan.
-
-    ``samples``: steps that were measured, of which the ranking's rows draw and this table takes the mean.
-    """
+def _time_against_memory(frontier: Sequence[tuple[float, float]]) -> list[Sheet]:
+    """The memory that shorter and shorter steps need, as a table; none where there is one such plan."""
     from hocket.columns import number_column, time_column
     from hocket.text import time_unit
 
     if len(frontier) < 2:
         return []
     seconds = [step_s for _, step_s in frontier]
-    alike = ", if all steps were alike" if samples > 1 else ""
     return [
         Sheet(
-            f"Time against memory{alike} (no other plan that was tried takes less of both)",
+            "Time against memory (no other of these plans and those above takes less of both)",
             [
                 number_column("Memory", [size / 1e9 for size, _ in frontier], "", unit="GB"),
-                time_column(
-                    "Step time", seconds, time_unit(seconds), "If all take the mean of what was measured."
-                ),
+                time_column("Step time", seconds, time_unit(seconds), ""),
             ],
         )
     ]

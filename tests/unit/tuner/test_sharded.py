@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+
+import numpy as np
 import pytest
 
 from hocket.errors import HocketError
@@ -66,6 +69,29 @@ def test_plans_keep_to_the_memory_where_that_can_be() -> None:
     seconds = [step_s for _, step_s in free.frontier]
     assert sizes == sorted(sizes)
     assert seconds == sorted(seconds, reverse=True)
+
+
+def uneven(seed: int) -> StepGraph:
+    """The model, measured ten times, with operations up to five times as long now and then."""
+    graph = model()
+    factors = np.random.default_rng(seed).choice([1.0, 1.0, 1.0, 5.0], (graph.num_operations, 10))
+    return dataclasses.replace(graph, durations_s=graph.durations_s * factors)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_uneven_steps_are_ranked_searched_and_weighed_against_memory_by_the_same_times(seed: int) -> None:
+    graph = uneven(seed)
+    found = tune(graph, NETWORK, architecture="fsdp", iterations=20, budget_s=0.5)
+    searched = next(row for row in found.ranked if row.policy == "search")
+    assert searched.iteration_s == pytest.approx(found.best.iteration_s, rel=1e-9)
+    for row in found.ranked:
+        assert row.memory_bytes is not None
+        assert any(
+            size <= row.memory_bytes and step_s <= row.iteration_s * 1.001 for size, step_s in found.frontier
+        )
+    assert (found.best.memory_bytes, found.best.iteration_s) in [
+        (size, pytest.approx(seconds, rel=1e-3)) for size, seconds in found.frontier
+    ]
 
 
 def test_groups_of_shards_gather_inside_and_reduce_between() -> None:
