@@ -118,6 +118,15 @@ def halves_remark(plan: Plan) -> list[str]:
     return [f"{said} (reduce-scatter, all-gather): it is for training that clips by norm"]
 
 
+def whole_remark(context: typer.Context, graph: StepGraph, architecture: Architecture) -> list[str]:
+    """A remark on a step that clips by itself and was planned in whole reductions alone; none on another."""
+    from hocket.graph.clipped_step import is_clipped
+
+    if architecture != "allreduce" or context.params["clip"] or not is_clipped(graph):
+        return []
+    return ["This step clips by norm: --clip tries sums in halves, too, as hocket.distribute does"]
+
+
 def clipping_answer(
     context: typer.Context, graph: StepGraph, network: Network, rows: Sequence[ResultRow]
 ) -> list[str]:

@@ -76,6 +76,7 @@ def searched(request: TuningRequest, known: Sequence[Plan]) -> Searched:
     """The best plan that a search finds from those that are ``known``."""
     if request.architecture == "fsdp":
         return _searched_units(request, known)
+    alike = " if all steps were alike" if request.graph.num_samples > 1 else ""
     better = improve(
         request.graph,
         request.network,
@@ -84,7 +85,7 @@ def searched(request: TuningRequest, known: Sequence[Plan]) -> Searched:
         seed=request.seed,
         budget_s=request.budget_s,
         progress=lambda spent_s, best_s: request.report(
-            f"search ({best_s:.4g} s)", spent_s, request.budget_s
+            f"search ({best_s:.4g} s{alike})", spent_s, request.budget_s
         ),
     )
     plan = for_workers(better.plan, request.network)

@@ -30,7 +30,15 @@ from hocket.cli.panels import OUTPUT, option
 from hocket.cli.planning_options import PlanningOptions
 from hocket.cli.printing import note, print_json, progress
 from hocket.cli.screen import Sheet, command_line, show
-from hocket.cli.step_screen import STEP, halves_remark, measured_gains, remarks_on, step_sheet, train_command
+from hocket.cli.step_screen import (
+    STEP,
+    halves_remark,
+    measured_gains,
+    remarks_on,
+    step_sheet,
+    train_command,
+    whole_remark,
+)
 from hocket.text import capitalized, counted, percent_text
 
 if TYPE_CHECKING:
@@ -193,6 +201,7 @@ def tune(
                 *ranking_remarks(ranked, found.alike_s),
                 *measured_gains(graph),
                 *halves_remark(found.plan),
+                *whole_remark(context, graph, exchange.value),
                 *([] if sharded else unknown_memory(graph)),
                 *_free_slices(network),
                 *remarks_on(graph, wide=out.wide, sharded=sharded),

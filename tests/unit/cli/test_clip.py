@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from hocket.graph import load_plan
+from hocket.graph import load_plan, load_step, save_step
+from hocket.graph.clipped_step import clipped
 from hocket.tuner.distribute import resolve_plan
 from tests.unit.cli.test_commands import BRANCHES, GOLDEN, hocket, in_tmp
 
@@ -64,6 +65,17 @@ def test_a_clipped_step_that_is_fully_sharded_stands_beside_the_same_unclipped(
     ran = hocket(name, BRANCHES, *NETWORK, *sharded, "--clip", *more)
     assert ran.status == 0, ran.err
     assert f"\nUnclipped a step takes {plain:.3g} s (fsdp), clipped under fsdp " in ran.out
+
+
+def test_a_step_measured_as_it_clips_is_told_of_the_option_that_has_halves(in_tmp: Path) -> None:
+    save_step(clipped(load_step(BRANCHES)), "clips.json")
+    tune = [*NETWORK, "--budget", "1s"]
+    told = "This step clips by norm: --clip tries sums in halves, too, as hocket.distribute does."
+    assert told in hocket("tune", "clips.json", *tune).out
+    assert told not in hocket("tune", "clips.json", *tune, "--clip").out
+    assert told not in hocket("tune", "clips.json", *tune, "--architecture", "ps").out
+    assert told not in hocket("tune", "clips.json", *tune, "--architecture", "fsdp").out
+    assert told not in hocket("tune", BRANCHES, *tune).out
 
 
 def test_training_takes_a_plan_with_halves(in_tmp: Path) -> None:
