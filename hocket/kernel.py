@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -13,16 +14,23 @@ from numba.extending import intrinsic
 
 
 class _Compilations(event.Listener):
-    """Count of compilations under way, each within the one that needs it; loading from disk is none."""
+    """Count of compilations under way, each within the one that needs it; loading from disk is none.
+
+    ``ended_s``: seconds that those took that have ended, each moment once.
+    """
 
     def __init__(self) -> None:
-        self.under_way = 0
+        self.under_way, self.ended_s, self._began_s = 0, 0.0, 0.0
 
     def on_start(self, _: Any) -> None:
+        if not self.under_way:
+            self._began_s = time.perf_counter()
         self.under_way += 1
 
     def on_end(self, _: Any) -> None:
         self.under_way -= 1
+        if not self.under_way:
+            self.ended_s += time.perf_counter() - self._began_s
 
 
 _COMPILATIONS = _Compilations()
@@ -32,6 +40,11 @@ event.register("numba:compile", _COMPILATIONS)  # type: ignore[no-untyped-call]
 def is_compiling() -> bool:
     """Tell whether a kernel is being compiled in this process."""
     return _COMPILATIONS.under_way > 0
+
+
+def clock_s() -> float:
+    """Read, between kernels, a clock in seconds that stands while one is compiled: for limits of time."""
+    return time.perf_counter() - _COMPILATIONS.ended_s
 
 
 def kernel(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -179,10 +179,15 @@ def _in_racks(network: Network) -> bool:
     return network.nodes is not None and network.nodes.racks(network.num_workers) > 1
 
 
-def link_text(network: Network) -> str:
-    """The rate out of a machine: ``10 Gbit/s``, ``8 x 400 Gbit/s each way for each node of 8 GPUs``."""
+def link_text(network: Network, num_workers: int) -> str:
+    """The rate out of a machine: ``10 Gbit/s``, ``8 x 400 Gbit/s each way for each node of 8 GPUs``.
+
+    Of workers who fill one node at most, whom no NIC serves, the rate inside: ``450 GB/s inside one node``.
+    """
     rate, nodes = scaled_text(network.bandwidth_bps, "bit/s"), network.nodes
     if nodes is None or (nodes.gpus == 1 and nodes.nics == 1):
         return rate
+    if num_workers <= nodes.gpus and nodes.intra_bps is not None:
+        return f"{scaled_text(nodes.intra_bps / 8, 'B/s')} inside one node"
     out = rate if nodes.nics == 1 else f"{nodes.nics} x {rate}"
     return f"{out} each way for each node of {counted(nodes.gpus, 'GPU')}"

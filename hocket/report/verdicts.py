@@ -16,6 +16,7 @@ from hocket.text import counted, duration_text, listed, percent_text, rho_text, 
 LITTLE = 0.03
 """Of a step, up to which another way of training is hardly worth it."""
 _DEFAULT = f"{DDP_BUCKET_BYTES >> 20} MiB"
+_NEARLY = 0.75  # of a gain
 _MADE_UP = 1.5  # times the gain that is left where every step is the mean one
 _NAMED = 3  # of several policies in a row
 
@@ -113,7 +114,10 @@ def ranking_remarks(rows: Sequence[ResultRow], alike_s: Mapping[str, float] | No
         )
     if buckets is None or buckets is best or _is_default(buckets, usual) or not gains(rows):
         return remarks
-    if buckets.iteration_s <= (1 + LITTLE) * best.iteration_s:
+    if buckets.iteration_s <= (1 + LITTLE) * best.iteration_s and (
+        usual is None
+        or usual.iteration_s - buckets.iteration_s >= _NEARLY * (usual.iteration_s - best.iteration_s)
+    ):
         size = (buckets.bucket_bytes or 0) >> 20
         remarks.append(
             f"DistributedDataParallel(model, bucket_cap_mb={size}) gains nearly as much as the best plan"

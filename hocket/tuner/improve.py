@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -13,6 +12,7 @@ import numpy as np
 from hocket.graph import Plan, StepGraph
 from hocket.graph.csr import Indices
 from hocket.graph.flat_plan import FlatPlan, plan_of
+from hocket.kernel import clock_s
 from hocket.network import Network
 from hocket.planner import Architecture, Barrier
 from hocket.planner.p3 import SLICE_BYTES
@@ -61,6 +61,7 @@ def improve(
 ) -> Improved:
     """Search from ``plans`` (at least one), all of one architecture, for ``budget_s`` seconds.
 
+    What compiling kernels takes, once on a machine, comes on top of that.
     With parameter servers, first the barrier (unless it is given) and the size of slices are chosen: those of
     the best start. The search judges by the mean of the measured steps. The plan
     that it finds, the same without a strict compute order, and ``plans`` are then simulated with all measured
@@ -68,7 +69,7 @@ def improve(
     """
     architecture = plans[0].architecture
     assert architecture != "fsdp", "which has a search of its own"
-    began = time.perf_counter()
+    began = clock_s()
     mean = dataclasses.replace(graph, durations_s=graph.durations_s.mean(axis=1, keepdims=True))
     best: tuple[float, PlanEvaluator, FlatPlan] | None = None
     evaluations = 0
@@ -78,7 +79,7 @@ def improve(
         whole = [made for made in plans if all(r.slice is None for r in made.reductions)]
         known = [msgspec.structs.replace(made, barrier=choice) for made in whole]
         for flat in starts(mean, network, known, chunks, choices.halves):
-            if best is not None and time.perf_counter() - began > _FOR_STARTS * budget_s:
+            if best is not None and clock_s() - began > _FOR_STARTS * budget_s:
                 break
             seconds = evaluator.seconds(flat, steady=True)
             evaluations += 1
@@ -95,7 +96,7 @@ def improve(
         evaluator,
         [start],
         SearchEnd(
-            budget_s=max(0.0, budget_s - (time.perf_counter() - began)),
+            budget_s=max(0.0, budget_s - (clock_s() - began)),
             bound_s=max(bound.shared, float(bound.each.max())),
         ),
         seed=seed,

@@ -109,7 +109,7 @@ def plan(
     settings += [*step_settings(context, network), *of_network]
     settings += other_options(context, settings)
     rows = beside_usual(context, graph, network, row, iterations=20)
-    where = on_workers(row, link_text(network), clip=planning.clip)
+    where = on_workers(row, link_text(network, row.workers), clip=planning.clip)
     sharded = made.architecture == "fsdp"
     answered = memory_answers(
         None if sharded else memory_verdict(graph, 1 if made.architecture == "ps" else num_workers),

@@ -133,7 +133,7 @@ def predict(
     sharded = exchange.value == "fsdp"
     memory = None if sharded else memory_verdict(graph, 1 if on_servers else max(num_workers))
     more = [*map(capitalized, checked), *_beside(graph, network, request, rows)]
-    told = [*map(capitalized, verdicts(rows, _link(network, planning))), *more]
+    told = [*map(capitalized, verdicts(rows, _link(network, planning, max(num_workers)))), *more]
     most = max(rows, key=lambda row: (row.workers, row.servers))
     exchanged = capitalized(exchange_line(graph, network, request, most))
     answer = Answer(
@@ -296,9 +296,9 @@ def _memory_of_fewest(graph: StepGraph, network: Network, request: dict[str, Any
     return [f"With {counted(workers, 'worker')} {each}" for each in said]
 
 
-def _link(network: Network, planning: PredictPlanning) -> str:
-    """The network in words, as far as an answer names it, and clipping."""
-    return link_text(network) + (", clipped by norm" if planning.clip else "")
+def _link(network: Network, planning: PredictPlanning, num_workers: int) -> str:
+    """The network of so many workers in words, as far as an answer names it, and clipping."""
+    return link_text(network, num_workers) + (", clipped by norm" if planning.clip else "")
 
 
 def _assumed(

@@ -133,7 +133,7 @@ def simulate(
         print_json({**msgspec.to_builtins(row), **made, **asked_for})
         return
     rows = beside_usual(context, graph, network, row, simulation.iterations)
-    where = on_workers(row, link_text(network), clip=planning.clip)
+    where = on_workers(row, link_text(network, row.workers), clip=planning.clip)
     show(
         [
             result_verdict(row, usual_row(rows), where),

@@ -173,7 +173,7 @@ def tune(
             }
         )
     else:
-        where = on_workers(best, link_text(network), clip=planning.clip)
+        where = on_workers(best, link_text(network, best.workers), clip=planning.clip)
         beside = []
         if planning.clip:
             said = clipping_verdict(found.ranked, found.unclipped), halves_verdict(found.ranked, found.plans)

@@ -50,6 +50,14 @@ def test_every_command_says_what_nodes_it_answers_for(command: str) -> None:
     assert "a link of its own" not in said
 
 
+@pytest.mark.parametrize("command", FAST)
+def test_the_answer_for_one_node_names_its_inside_not_its_nics(command: str) -> None:
+    ran = run(command, *NODES, "--bandwidth", "400Gbit/s", "--workers", "8")
+    assert ran.status == 0, ran.err
+    assert "at 450 GB/s inside one node" in ran.out
+    assert "each way" not in ran.out
+
+
 @pytest.mark.parametrize("command", ["simulate", "tune", "predict"])
 def test_a_cluster_file_describes_the_same(command: str) -> None:
     keys = ("step_s", "iteration_s")

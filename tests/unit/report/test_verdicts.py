@@ -135,6 +135,9 @@ def test_a_ranking_tells_rho_and_a_bucket_size_that_gains_nearly_as_much():
 
     assert ranking_remarks([best, ddp]) == ranking_remarks([best, ddp, buckets(0.9)]) == [rho]
     assert ranking_remarks([best, ddp, buckets(0.858)]) == [rho, bucket]
+    few = reduced("caramel", 1.03, rho=0.434)
+    assert ranking_remarks([few, ddp, buckets(1.04)]) == [rho, bucket]
+    assert ranking_remarks([few, ddp, buckets(1.06)]) == [rho]  # a quarter of the gain is not nearly all
     level = reduced("caramel", 1.06, rho=0.434)
     assert ranking_remarks([level, ddp, buckets(1.07)]) == [rho]
     assert ranking_remarks([level, ddp, buckets(1.062)]) == [rho]  # of a gain that is none

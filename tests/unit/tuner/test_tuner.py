@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
+import time
 from itertools import pairwise
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numba.core import event
 
 import hocket
 from hocket.errors import HocketError
@@ -21,6 +23,7 @@ from hocket.planner import policies_of
 from hocket.planner.allreduce_baselines import ddp
 from hocket.planner.bytescheduler import bytescheduler, partition_of
 from hocket.sim import simulate
+from hocket.sim.evaluator import PlanEvaluator
 from hocket.tuner import Exchange, make_plan, plan, tune
 from hocket.tuner.policies import architecture_of, check_request
 from hocket.tuner.training_plans import _another, plans_for, plans_to_try
@@ -219,6 +222,25 @@ def test_of_a_step_that_clips_plans_in_halves_are_tried_and_a_whole_one() -> Non
         assert each.compute_order is None or set(each.compute_order) <= set(graph.operation_names)
     (asked,) = plans_for("caramel", clipped(graph), network)
     assert any(r.halves for r in asked.reductions)
+
+
+def test_kernels_that_are_compiled_first_take_nothing_of_a_searchs_budget(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    judged, compiled = PlanEvaluator.seconds, []
+
+    def compiles_first(*arguments: Any, **options: Any) -> float:
+        if not compiled:
+            compiled.append(True)
+            with event.trigger_event("numba:compile"):  # type: ignore[no-untyped-call]
+                time.sleep(1.0)
+        return judged(*arguments, **options)
+
+    graph, network = _chain([0.02] * 3), Network(num_workers=2, bandwidth_bps=1e9)
+    warm = tune(graph, network, budget_s=0.5).evaluations
+    monkeypatch.setattr(PlanEvaluator, "seconds", compiles_first)
+    assert tune(graph, network, budget_s=0.5).evaluations > warm / 4
+    assert compiled
 
 
 def simulated_s(graph: StepGraph, network: Network, tried: list[hocket.Plan]) -> list[float]:
