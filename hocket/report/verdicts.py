@@ -16,7 +16,7 @@ from hocket.text import counted, duration_text, listed, percent_text, rho_text, 
 LITTLE = 0.03
 """Of a step, up to which another way of training is hardly worth it."""
 _DEFAULT = f"{DDP_BUCKET_BYTES >> 20} MiB"
-_NEARLY = 0.75  # of a gain
+_NEARLY = 0.75  # of the best gain, from which on one is nearly as much
 _MADE_UP = 1.5  # times the gain that is left where every step is the mean one
 _NAMED = 3  # of several policies in a row
 
