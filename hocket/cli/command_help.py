@@ -23,6 +23,18 @@ _SEVERAL_WORKERS = re.compile(
     r"'--workers': '(?P<given>[\d\s]+[-,][-,\d\s]*)' (?:is not|should be) a valid int"
 )
 _OF_ONE_NUMBER = ("hocket tune", "hocket plan", "hocket simulate")
+EXAMPLES = {
+    "plan": "step.json --policy caramel -o plan.json",
+    "predict": "step.json --workers 1-16",
+    "tune": "step.json --workers 4",
+    "simulate": "step.json --policy caramel",
+    "profile": "resnet18 -o step.json",
+    "rent": "resnet50_v1 --offers offers.csv --examples 115M",
+    "train": "--nproc-per-node 2 train.py",
+    "diagnose": "trace.json",
+    "cluster simulate": "jobs.json --placement lwf-1 --policy ada-srsf",
+}
+"""Arguments to try a command with, for where it has none."""
 _NOT_ONE_OF = re.compile(r"'(?P<name>[^']*)' is not one of (?P<valid>.*)")
 
 
@@ -52,7 +64,7 @@ Quiet = Annotated[
         "--quiet",
         "-q",
         panel=GENERAL,
-        help="Print the result and errors, nothing else.",
+        help="Print the answer and errors: no table beside it, note or progress.",
         callback=_be_quiet,
         expose_value=False,
     ),
@@ -205,6 +217,9 @@ def usage_error(error: Any) -> str:
         message += f"; did you mean '{near[0]}'?" if near else ""
     context = getattr(error, "ctx", None)
     path = "hocket" if context is None else context.command_path
+    example = EXAMPLES.get(path.removeprefix("hocket "))
+    if message.startswith("Missing argument") and example is not None:
+        message += f"; for example: {path} {example}"
     several = _SEVERAL_WORKERS.search(message)
     if several is not None and path in _OF_ONE_NUMBER:
         return (

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _CROWDED, _CROWDED_LIMIT = 1.5, 1.1
 """Times its share of the bytes, from which a server is said to have most, and where that is the limit."""
+_KEEPING = ("fsdp-zero2", "search", "exact")  # keep units gathered, or choose which
 
 
 class Answer(NamedTuple):
@@ -104,9 +105,22 @@ def following_command(
     of_shards = {name: context.params[name] for name in ("memory", "shards")}
     if chosen.architecture == "fsdp":
         of_shards["architecture"] = "fsdp"
-    return command_line(
+    command = command_line(
         context, "hocket", "tune", step, clip=clip, workers=chosen.workers, servers=servers, **of_shards
     )
+    if not _sends_more_than_it_must(chosen):
+        return command
+    busy = f"{chosen.bottleneck_utilization:.0%}"
+    return f"{command}  # the {chosen.bottleneck} takes {busy} of a step: units that stay gathered send less"
+
+
+def _sends_more_than_it_must(row: Prediction) -> bool:
+    """True if the network is nearly all of a sharded step that gathers parameters twice."""
+    from hocket.report.verdicts import LITTLE
+
+    if row.architecture != "fsdp" or row.policy in _KEEPING or "processors" in row.bottleneck:
+        return False
+    return row.bottleneck_utilization >= 1 - LITTLE
 
 
 def _slower_at_twice(curve: Sequence[Prediction], row: Prediction) -> Prediction | None:
@@ -127,12 +141,13 @@ def _beyond_order(context: typer.Context, row: Prediction, bandwidth_bps: float)
     """The command for where computing, or the network, is nearly all of a step; "" elsewhere."""
     from hocket.report.verdicts import LITTLE
 
-    if row.bottleneck_utilization < 1 - LITTLE:
+    if row.bottleneck_utilization < 1 - LITTLE or _sends_more_than_it_must(row):
         return ""
     what = "computing" if "processors" in row.bottleneck else f"the {row.bottleneck}"
+    so = "" if row.architecture == "fsdp" else ", so an order of transfers gains little"
     return beyond_order(
         context,
-        f"{what} takes {row.bottleneck_utilization:.0%} of a step, so an order of transfers gains little",
+        f"{what} takes {row.bottleneck_utilization:.0%} of a step{so}",
         workers=row.workers,
         faster_bps=None if what == "computing" else bandwidth_bps,
         architecture=row.architecture,

@@ -17,7 +17,7 @@ OF_SERVERS, OF_ALL_REDUCE = ("transfer", "parse"), ("allreduce", "contention")
 OF_SHARDS = ("gather", "scatter", "exchange")
 _NAMES = {
     "transfer": "transfers",
-    "parse": "unpacking",
+    "parse": "parsing",
     "allreduce": "all-reduces",
     "contention": "all-reduces at once",
     "gather": "all-gathers",

@@ -306,9 +306,15 @@ def _assumed(
 ) -> str:
     """The line of assumptions, with what each worker is."""
     each = "one device, a link of its own" if network.nodes is None else "one GPU"
-    if rows[0].mode == "sync" and graph.num_samples == 1 and max(row.workers for row in rows) > 1:
+    most = max(row.workers for row in rows)
+    update = ""
+    if rows[0].mode == "sync" and most > 1:
+        update = (
+            f"; an update: {graph.batch_size} examples of each worker, {most * graph.batch_size:,} of {most}"
+        )
+    if rows[0].mode == "sync" and graph.num_samples == 1 and most > 1:
         each += ", all steps equally long, so that none waits for a slower one (--jitter 0.05: they vary)"
-    return f"{assumptions(graph, settings)}; each worker: {each}"
+    return f"{assumptions(graph, settings)}{update}; each worker: {each}"
 
 
 _UPDATES = {

@@ -253,9 +253,10 @@ def _without_gain(context: typer.Context, rows: Sequence[ResultRow], network: Ne
     if gains(rows):
         return ""
     best = rows[0]
+    what = "the best units gain" if best.architecture == "fsdp" else "the order of transfers gains"
     return beyond_order(
         context,
-        f"the order of transfers gains {percent_text(gained(rows)) if gained(rows) else 'nothing'}",
+        f"{what} {percent_text(gained(rows)) if gained(rows) else 'nothing'}",
         workers=best.workers,
         faster_bps=network.bandwidth_bps if best.rho > 1 else None,
         architecture=best.architecture,

@@ -149,6 +149,9 @@ def explanation(recorder: SpanRecorder, choice: Choice, barriers: Barriers) -> s
     lines += [f"barrier: {line}" for line in barriers.lines()]
     if choice.sureness:
         lines.append(f"how sure: {choice.sureness}")
+    if not choice.settled:
+        steps = "more steps" if choice.steps_left is None else f"at most {choice.steps_left} more steps"
+        lines.append(f"no plan has settled yet: give the run {steps}")
     return "\n".join(lines)
 
 

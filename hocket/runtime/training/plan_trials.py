@@ -39,7 +39,8 @@ class Choice:
     that may be the noise of the steps; ``gradients``: in which order the plan completes gradients, if it has
     an order of operations; ``point``: a size by which a network that was measured is to be known again;
     ``inputs``: of the step, on each rank, where it was looked at; ``report``: called with a line a phase;
-    ``entered_s``: when the phase began, by the process's clock.
+    ``entered_s``: when the phase began, by the process's clock; ``steps_left``: of trials, how many steps
+    there may be from then on, None where that is not known.
     """
 
     plan: Plan
@@ -61,10 +62,11 @@ class Choice:
     inputs: Sequence[StepInputs] = ()
     report: Callable[[str], None] = lambda line: None
     entered_s: float = 0.0
+    steps_left: int | None = None
 
-    def enter(self, phase: str, more: str = "") -> None:
+    def enter(self, phase: str, more: str = "", steps_left: int | None = None) -> None:
         """Begin ``phase``, of which a log says ``more``."""
-        self.phase, self.entered_s = phase, time.monotonic()
+        self.phase, self.entered_s, self.steps_left = phase, time.monotonic(), steps_left
         self.report(f"{phase}{more}")
 
     def unsettle(self, why: str) -> None:
@@ -137,7 +139,7 @@ class Trials:
         while True:
             name, left = self._name(k), race.steps_left + race.steps_of(k, self._in_force())
             where = f"plan {k + 1} of {len(self._trial_plans)}, turn {len(race.seconds[k]) + 1} of it"
-            self._choice.enter(f"trying '{name}'", f": {where}, at most {left} steps left")
+            self._choice.enter(f"trying '{name}'", f": {where}, at most {left} steps left", left)
             seconds = yield from self._turn(k)
             try:
                 k = turns.send(seconds)

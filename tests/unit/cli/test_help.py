@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from hocket.cli import command_help
 from tests.unit.cli.test_commands import BRANCHES, CARAMEL, COMMAND, STEP, hocket, refused
 
 HELP = Path(__file__).parent / "help"
@@ -364,3 +365,17 @@ def test_steps_that_are_there_are_planned_and_predicted_without_torch(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False, cwd=tmp_path
     )
     assert ran.returncode == 0, ran.stderr
+
+
+@pytest.mark.parametrize("name", command_help.EXAMPLES)
+def test_a_command_without_its_argument_is_told_one_that_has_it(name: str) -> None:
+    ran = hocket(*name.split())
+    assert (ran.status, ran.out) == (2, "")
+    (line,) = ran.err.splitlines()
+    assert f"; for example: hocket {name} {command_help.EXAMPLES[name]}. See " in line
+    command: Any = COMMAND
+    for part in name.split():
+        command = command.commands[part]
+    loaded = getattr(command, "loaded", command)
+    options = {opt for parameter in loaded.params for opt in parameter.opts} | {"--nproc-per-node"}
+    assert {part for part in command_help.EXAMPLES[name].split() if part.startswith("-")} <= options

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -79,3 +80,16 @@ def test_a_step_to_measure_again_is_measured_again(in_tmp: Path, command: tuple[
     )
     said = following(command[0], "step.json", *SLOW, *command[1:])
     assert said.startswith("hocket profile ... -o step.json  # once more")
+
+
+def test_what_binds_a_sharded_step_is_told_and_what_sends_less(in_tmp: Path) -> None:
+    step = Path(__file__).parents[3] / "examples" / "resnet50_h100.step.json.gz"
+    sharded = (str(step), "--architecture", "fsdp", "--steps", "20", "--workers", "64")
+    said = following("predict", *sharded, "--bandwidth", "3Gbit/s")
+    assert re.fullmatch(
+        r"hocket tune .* --workers 64 --architecture fsdp"
+        r"  # the network takes 9\d% of a step: units that stay gathered send less",
+        said,
+    )
+    said = following("predict", *sharded, "--bandwidth", "2Gbit/s", "--policy", "fsdp-zero2")
+    assert re.search(r" --bandwidth 20Gbit/s .*# the network takes 9\d% of a step: a faster network\?$", said)
