@@ -294,6 +294,19 @@ def messages_in_a_row(size: int, total_bytes: int) -> int:
     return min(_MOST_IN_A_ROW, max(1, total_bytes // size))
 
 
+def sent_bytes(task: Task, workers: int) -> float:
+    """Bytes that a worker sends at least for every sample once, all collectives going around a ring."""
+    gathered = (workers - 1) / workers  # of a collective's bytes; an all-reduce scatters and gathers
+    reduced = 2 * gathered
+    rows = sum(LEAD_BYTES + messages_in_a_row(size, ROW_BYTES) * size for size in task.transfer_bytes)
+    alone = sum(LEAD_BYTES + (1 + _IN_A_ROW) * size for size in task.reduced_bytes)
+    shares = task.reduced_bytes[::-2]
+    exchanged = sum((AT_ONCE[kind] + _IN_A_ROW) * size for size in shares for kind in SHARE_KINDS)
+    together = sum(LEAD_BYTES + count * task.shared_bytes for count in range(1, task.concurrent + 1))
+    leads = len(SHARE_KINDS) * len(shares) * LEAD_BYTES
+    return rows + reduced * (alone + together + leads) + gathered * exchanged
+
+
 def row_bytes(size: int, message_s: float) -> int:
     """Bytes to send in a row where a message of ``size`` bytes took ``message_s`` seconds."""
     if message_s <= 0:

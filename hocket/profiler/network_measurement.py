@@ -24,6 +24,7 @@ from __future__ import annotations
 import os
 import tempfile
 import time
+from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -31,7 +32,7 @@ import msgspec
 from hocket.errors import HocketError
 from hocket.network.file import AllReduce, Fit, Fits, Halves, Line, MeasurementHost, NetworkFile
 from hocket.network.fit import fit_contention, fit_line
-from hocket.profiler._exchange import ExchangeRequest, MeasuredExchanges, Task
+from hocket.profiler._exchange import ExchangeRequest, MeasuredExchanges, Task, sent_bytes
 from hocket.profiler._ranks import RankWork, run_ranks
 
 # No line meets all sizes: small ones are quicker than it on links that were idle. It is to be nearest where
@@ -76,6 +77,7 @@ def measure_network(
     concurrent: int = 8,
     timeout_s: float = 120.0,
     backend: Literal["gloo", "nccl"] = "gloo",
+    begins: Callable[[float], object] = lambda sent_bytes: None,
 ) -> NetworkFile | None:
     """Measure the network between ``workers`` processes here, or between those that torchrun started.
 
@@ -83,7 +85,8 @@ def measure_network(
     have an eighth; each time is the lower quartile of ``repeats``, of transfers the median. On a link so slow
     that they would take more than half of ``timeout_s``, there are fewer repeats: ``host.repeats`` says how
     many. The processes have ended when this returns or raises. ``backend``: "nccl" measures between GPUs, one
-    for each of torchrun's processes, by their own clocks.
+    for each of torchrun's processes, by their own clocks. ``begins`` is called once with the bytes that each
+    worker sends at least for each repeat, and for one before them.
 
     Returns
     -------
@@ -100,6 +103,8 @@ def measure_network(
     num_workers = place.workers if place is not None else 2 if workers is None else workers
     _check(num_workers, place is None, largest_bytes, repeats, concurrent, timeout_s)
     gpu = None if backend == "gloo" else _own_gpu(place)
+    task = _task(largest_bytes, repeats, concurrent)
+    begins(sent_bytes(task, num_workers))
     deadline_s = time.monotonic() + timeout_s
     with tempfile.TemporaryDirectory(prefix="hocket-") as folder:
         requests = [
@@ -110,7 +115,7 @@ def measure_network(
                 timeout_s=timeout_s,
                 deadline_s=deadline_s,
                 folder=folder,
-                task=_task(largest_bytes, repeats, concurrent),
+                task=task,
                 gpu=gpu,
             )
             for rank in (range(num_workers) if place is None else [place.rank])

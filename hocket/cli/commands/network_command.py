@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from hocket.network import NetworkFile
     from hocket.network.file import Fit, Fits
 
+_GIGABIT = 1.25e8  # a second, in bytes
+
 
 @dataclass(frozen=True, kw_only=True)
 class MeasuringEffort:
@@ -75,7 +77,8 @@ def measure(
 ) -> None:
     """Time transfers and all-reduces between processes over gloo or NCCL, and fit what --network takes.
 
-    Started by torchrun on one or several machines, it measures between torchrun's processes.
+    Started by torchrun on one or several machines, it measures between torchrun's processes. Between two at
+    1 Gbit/s it takes about a minute, and never longer than --timeout.
     """
     from hocket.network import parse_bytes, parse_duration, save_network
     from hocket.network.file import network_document
@@ -85,6 +88,16 @@ def measure(
     first = place is None or place.rank == 0
     if output is not None and first:
         options.check_beside_result(output)
+
+    def say_how_long(sent_bytes: float) -> None:
+        rounds, sent = effort.repeats + 1, scaled_text(sent_bytes, "B")
+        at_least = duration_text(rounds * sent_bytes / _GIGABIT)
+        if first:
+            note(
+                f"measuring: {rounds} rounds of {sent} a worker, so at least {at_least} at 1 Gbit/s; fewer"
+                f" rounds where these would take over half of --timeout {effort.timeout}"
+            )
+
     with progress("measuring the network") if first else contextlib.nullcontext():
         measured = measure_network(
             workers=workers,
@@ -93,6 +106,7 @@ def measure(
             concurrent=effort.concurrent,
             timeout_s=parse_duration(effort.timeout),
             backend=backend,
+            begins=say_how_long,
         )
     if measured is None:
         return
