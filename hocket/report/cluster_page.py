@@ -123,6 +123,8 @@ def _setting_text(setting: SimulatedCluster) -> str:
         parts.append(f"at most {counted(setting.jobs_per_gpu, 'job')} on each")
     if setting.wait_for_faster:
         parts.append("jobs wait for faster types")
+    if setting.resize:
+        parts.append("jobs shrink and grow")
     if setting.starvation_s is not None:
         parts.append(f"GPUs are held after {duration_text(setting.starvation_s)}")
     for name, numbers in (("quotas", setting.quotas), ("shares", setting.shares)):

@@ -83,6 +83,13 @@ def cluster_columns(rows: Sequence[ClusterRow]) -> list[Column]:
             short="Preempt.",
             decimals=0,
         ),
+        *(
+            number_column(name, [_resizes(row, key) for row in rows], told, decimals=0)
+            for name, key, told in (
+                ("Shrunk", "shrunk", "Times that a job gave GPUs to one that waited."),
+                ("Grown", "grown", "Times that a job took GPUs that were idle."),
+            )
+        ),
         number_column(
             "Checkpoints",
             [None if row.preemption is None else row.preemption.checkpoint_gpu_hours for row in rows],
@@ -97,6 +104,12 @@ def cluster_columns(rows: Sequence[ClusterRow]) -> list[Column]:
     if len(set(chunks)) > 1:
         columns.insert(2, text_column("Chunk", chunks, "At whose end transfers may be preempted."))
     return known(columns)
+
+
+def _resizes(row: ClusterRow, key: str) -> float | None:
+    """The times that jobs have shrunk or grown, None where they do not."""
+    times: int | None = None if row.preemption is None else getattr(row.preemption, key)
+    return None if times is None else float(times)
 
 
 def chunk_text(row: ClusterRow) -> str:

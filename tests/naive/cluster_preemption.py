@@ -13,13 +13,6 @@ MOST_PREEMPTIONS = 5
 class Preemption(Queue):
     """Jobs that leave their GPUs for others."""
 
-    def place(self) -> None:
-        """Place who fits, and those for which others leave."""
-        self.place_who_fits()
-        while self.policy == "srsf-requeue" and self.preempt_for_one():
-            self.place_who_fits()
-        self.held_gpus, self.kept, self.promised = {}, {}, {}
-
     def checkpoint(self, run: Run) -> Fraction | None:
         seconds = self.scheduling.checkpoint_s if run.job.checkpoint_s is None else run.job.checkpoint_s
         return None if seconds is None else exact(seconds)

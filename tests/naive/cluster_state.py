@@ -55,6 +55,8 @@ class Run:
     interruptions: int = 0
     stays: list[tuple[Fraction, Fraction, int]] = field(default_factory=list)  # until it was interrupted
     preemptions: int = 0
+    shrunk: int = 0
+    grown: int = 0
     saved_at: Fraction = Fraction(0)  # when it has its last checkpoint
     launch: Fraction = Fraction(0)  # from its next start to its first iteration then
     launches_for: Fraction = Fraction(0)  # that of its last start
@@ -91,6 +93,7 @@ class State:
         self.held_gpus: dict[int, Run] = {}  # while the queue is placed
         self.promised: dict[int, Fraction] = {}  # how long those ahead in it are to have a GPU
         self.leaving: list[Run] = []  # jobs that count as over, meanwhile
+        self.offered: dict[Run, set[int]] = {}  # GPUs that jobs would give
         self.vacated: dict[int, Fraction] = {}  # when those that were preempted on a GPU have saved
         self.kept: dict[str, Run] = {}  # the only job of a user that may be, meanwhile
         self.num_arrived = 0
@@ -192,7 +195,11 @@ class State:
         if self.is_down(g // self.per_server):
             return False
         staying = [other for other in self.placed() if other not in self.leaving]
-        there = [other.job.memory_bytes for other in staying if g in other.gpus]
+        there = [
+            other.job.memory_bytes
+            for other in staying
+            if g in other.gpus and g not in self.offered.get(other, ())
+        ]
         most = self.scheduling.jobs_per_gpu
         if most is not None and len(there) >= most:
             return False

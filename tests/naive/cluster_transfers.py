@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from tests.naive.cluster_preemption import Preemption
+from tests.naive.cluster_resizing import Resizing
 from tests.naive.cluster_state import Run, is_even
 
 
-class Transfers(Preemption):
+class Transfers(Resizing):
     """Transfers of jobs on several servers."""
 
     def per_byte(self) -> dict[Run, Fraction]:

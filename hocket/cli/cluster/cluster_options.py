@@ -140,23 +140,30 @@ class SchedulingOptions(QueueOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class CheckpointOptions:
-    """Options for what a preemption costs jobs that do not say, where they are simulated."""
+    """Options for jobs that are resized, and what that or a preemption costs those that do not say."""
 
+    resize: Annotated[
+        bool,
+        option(
+            "--resize",
+            panel=SCHEDULING,
+            help="Jobs with a range of GPUs give some to others, and take more, while they run.",
+        ),
+    ] = False
     checkpoint_cost: Annotated[
         str | None,
         option(
             panel=SCHEDULING,
             metavar="TIME",
-            help="With srsf-requeue, to save a job that does not say; as long to restore it.",
+            help="With srsf-requeue or --resize, to save a job that does not say; as long to restore it.",
             show_default=ASSUMED_CHECKPOINT,
         ),
     ] = None
 
     def costing(self, scheduling: Scheduling) -> Scheduling:
-        """``scheduling`` with that cost, where its policy preempts jobs."""
-        from hocket.cluster.engine.policies.named_policies import policy_of
-
-        if self.checkpoint_cost is None and not policy_of(scheduling.policy).requeues:
+        """``scheduling`` with that, and with the cost where jobs are preempted or resized."""
+        scheduling = dataclasses.replace(scheduling, resize=self.resize)
+        if self.checkpoint_cost is None and not scheduling.stops_jobs:
             return scheduling
         cost = self.checkpoint_cost or ASSUMED_CHECKPOINT
         seconds = long_duration(cost, "--checkpoint-cost", may_be_zero=True)

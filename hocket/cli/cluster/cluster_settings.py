@@ -27,6 +27,7 @@ _OPTIONS = (
     "exclusive",
     "jobs_per_gpu",
     "wait_for_faster",
+    "resize",
     "quota",
     "shares",
     "half_life",

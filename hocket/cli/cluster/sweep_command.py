@@ -112,8 +112,9 @@ class ComparedOptions(CheckpointOptions, QueueOptions):
 
         policies = self.policies.split(",")
         sharing = [policy for policy in policies if policy_of(policy).by_user] or policies
-        preempting = [policy for policy in policies if policy_of(policy).requeues] or policies
-        without, free = dataclasses.replace(self, shares=None, half_life=None), CheckpointOptions()
+        preempting = [policy for policy in policies if self.resize or policy_of(policy).requeues] or policies
+        without = dataclasses.replace(self, shares=None, half_life=None)
+        free = CheckpointOptions(resize=self.resize)
         return [
             (self if policy in preempting else free).costing(
                 (self if policy in sharing else without).of(placement, policy, seed, chunk_bytes)

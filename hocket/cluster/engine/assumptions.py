@@ -19,12 +19,18 @@ def assumptions(jobs: JobSet, cluster: Cluster, schedulings: Sequence[Scheduling
 
 
 def _assumed_checkpoints(jobs: JobSet, schedulings: Sequence[Scheduling]) -> str:
-    """The assumption about what preemption costs jobs that do not say, in a line; empty: none."""
-    costs = [each.checkpoint_s for each in schedulings if policy_of(each.policy).requeues]
-    silent = sum(job.checkpoint_s is None for job in jobs.jobs)
-    if not costs or not silent:
+    """The assumption about what it costs to stop jobs that do not say, in a line; empty: none."""
+    stopping = [each for each in schedulings if each.stops_jobs]
+    if not stopping:
         return ""
+    resize = any(each.resize for each in stopping)
+    requeues = any(policy_of(each.policy).requeues for each in stopping)
+    silent = sum(job.checkpoint_s is None and (requeues or job.fewest_gpus < job.gpus) for job in jobs.jobs)
+    if not silent:
+        return ""
+    done = " or ".join([*["preempted"] * requeues, *["resized"] * resize])
     whose = f"{silent} of {counted(len(jobs.jobs), 'job')} without checkpoint_s"
-    if costs[0] is None:
-        return f"{whose}: never preempted"
-    return f"{whose}: {duration_text(costs[0])} to save one that is preempted, as long to restore it"
+    cost_s = stopping[0].checkpoint_s
+    if cost_s is None:
+        return f"{whose}: never {done}"
+    return f"{whose}: {duration_text(cost_s)} to save one that is {done}, as long to restore it"

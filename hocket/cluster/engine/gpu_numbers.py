@@ -1,6 +1,8 @@
 """Numbers of GPUs: how many a job gets that may have fewer than ``gpus``, down to ``gpus_min``. Ours.
 
-The number is chosen when the job is placed, and stays until it leaves its GPUs. It never waits for more than
+The number is chosen when the job is placed, and stays until it leaves its GPUs. Where jobs are resized that
+may be to go on with another: :mod:`hocket.cluster.engine.shrinking`, :mod:`hocket.cluster.engine.growing`.
+It never waits for more than
 ``gpus_min``, which is what it queues for, holds GPUs for, and has to find room for in its user's quota. When
 it is placed,
 
@@ -36,6 +38,13 @@ def take_number(jobs, j, num):
     jobs[j].iterations = -(-jobs[j].work // num)
     jobs[j].kept = jobs[j].work_kept // num
     jobs[j].remaining = jobs[j].iterations - jobs[j].kept
+
+
+@lean_kernel
+def remaining_on(jobs, j, num):
+    """The iterations that job j, which is placed, would have left with so many GPUs."""
+    kept = max(jobs[j].work_kept, (jobs[j].iterations - jobs[j].remaining) * jobs[j].gpus)
+    return -(-jobs[j].work // num) - kept // num
 
 
 @lean_kernel

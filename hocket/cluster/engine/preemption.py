@@ -1,7 +1,7 @@
 """Preemption: jobs that leave their GPUs for one ahead of them in the queue, by the policy's rule.
 
 ``choose_preemption`` finds the first such job, ``preempt`` lets the others queue again, and
-``place_preempting`` gives it their GPUs at once. Whoever is placed on these is launched when they have saved.
+``place_chosen`` gives it their GPUs at once. Whoever is placed on these is launched when they have saved.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from hocket.cluster.engine.placement.gpu_load import ascending
 from hocket.cluster.engine.placement.placement_dispatch import choose_gpus
 from hocket.cluster.engine.placement.placement_rule import BLOCKS
 from hocket.cluster.engine.placing import list_placed, place_on, take_room
-from hocket.cluster.engine.policies.policy_dispatch import queues_before
+from hocket.cluster.engine.policies.policy_dispatch import list_last_first, queues_before
 from hocket.cluster.engine.policies.srsf_requeue import is_worthwhile, may_leave
 from hocket.cluster.engine.records import CLOSED, NEVER, NONE
 from hocket.cluster.engine.users import in_quota
@@ -32,11 +32,7 @@ def _may_leave(state, rules, now):
         while w != NONE:
             j = workers[w].job
             if w == jobs[j].first_worker and may_leave(jobs, rules, j, now):
-                place = n
-                while place > 0 and queues_before(jobs, found[place - 1], j):
-                    found[place] = found[place - 1]
-                    place -= 1
-                found[place] = j
+                list_last_first(jobs, found, n, j)
                 n += 1
             w = workers[w].next
     return n
@@ -121,7 +117,7 @@ def _wait_on(state, rules, g, memory):
 
 
 @kernel
-def _wait(state, rules, j):
+def wait_for_room(state, rules, j):
     """Ticks until enough GPUs have room for job j, in one block if it is to have one; NEVER: none will."""
     jobs, gpus, sites = state.jobs, state.gpus, state.sites
     memory, num, size = sites.class_memory[jobs[j].memory_class], jobs[j].gpus, len(gpus)
@@ -165,7 +161,7 @@ def choose_preemption(state, rules, now):
         for i in range(n):
             save = max(save, jobs[state.preempted_jobs[i]].checkpoint)
         stay = jobs[j].launch + service_on(jobs, sites, j, state.gpus[sites.chosen[0]].type)
-        if is_worthwhile(jobs, state.preempted_jobs[:n], _wait(state, rules, j), save, stay):
+        if is_worthwhile(jobs, state.preempted_jobs[:n], wait_for_room(state, rules, j), save, stay):
             counts[0].preempted = n
             return j
     counts[0].preempted = 0
@@ -183,12 +179,18 @@ def saving_ticks(state):
 
 @lean_kernel
 def preempt(state, rules, j, launch, saved_at, now):
-    """Let job j, which is placed, queue again with all its complete iterations, and ``launch`` ahead.
+    """Let job j, which is placed, queue again; as :func:`save_and_leave`."""
+    state.jobs[j].preemptions += 1
+    save_and_leave(state, rules, j, launch, saved_at, now)
+
+
+@lean_kernel
+def save_and_leave(state, rules, j, launch, saved_at, now):
+    """Let job j, which is placed, queue with all its complete iterations, and ``launch`` ahead.
 
     Until ``saved_at`` nobody is launched on its GPUs.
     """
     jobs, workers, gpus = state.jobs, state.workers, state.gpus
-    jobs[j].preemptions += 1
     jobs[j].saved_at = saved_at
     for w in range(jobs[j].first_worker, jobs[j].first_worker + jobs[j].gpus):
         gpus[workers[w].gpu].vacated = max(gpus[workers[w].gpu].vacated, saved_at)
@@ -196,7 +198,7 @@ def preempt(state, rules, j, launch, saved_at, now):
 
 
 @lean_kernel
-def place_preempting(state, rules, j, now):
+def place_chosen(state, rules, j, now):
     """Give job j, which queues, the GPUs in ``sites.chosen``."""
     queue, counts = state.queue, state.counts
     at = 0

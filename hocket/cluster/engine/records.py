@@ -116,6 +116,8 @@ JOB = np.dtype(
         ("checkpoint", np.int64),  # ticks to save it when it is preempted, or NONE: it never is
         ("relaunch", np.int64),  # ticks from its next start to its first iteration then
         ("preemptions", np.int64),
+        ("shrunk", np.int64),  # times that it went on with fewer GPUs
+        ("grown", np.int64),  # times that it went on with more
         ("saved_at", np.int64),  # when it was, or will be, the last time
         ("launched", np.int64),  # ticks that it took to launch on the GPUs that it has
     ],
@@ -222,6 +224,7 @@ class Rules(NamedTuple):
     half_life: float  # ticks after which that counts half, infinite where all counts
     passes_over: bool  # whether jobs are placed before one ahead of them that does not fit
     requeues: bool  # whether jobs are preempted for one ahead of them that does not fit
+    resizes: bool  # whether jobs with a range of GPUs have fewer or more while they run
     starvation: int  # ticks after its arrival from which a job that queues holds GPUs, or NEVER
     jobs_per_gpu: int
     wait_for_faster: bool  # whether jobs wait for a type of GPU on which they are over sooner

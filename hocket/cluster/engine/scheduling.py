@@ -34,7 +34,8 @@ class Scheduling:
     quotas : the most GPUs that jobs of a user hold together; of users who are not in it as many as there are.
     shares : the weights of users, for policies by which they share fairly; 1 of those who are not in it.
     half_life_s : seconds after which what a user has had counts half, for these policies; None: all counts.
-    checkpoint_s : as ``Job.checkpoint_s``, of jobs that do not say; None: these are never preempted.
+    checkpoint_s : as ``Job.checkpoint_s``, of jobs that do not say; None: these are never stopped.
+    resize : whether jobs with a range of GPUs give some to others, and take more, while they run.
     """
 
     placement: str
@@ -48,6 +49,12 @@ class Scheduling:
     shares: Mapping[str, int] = field(default_factory=dict)
     half_life_s: float | None = None
     checkpoint_s: float | None = None
+    resize: bool = False
+
+    @property
+    def stops_jobs(self) -> bool:
+        """True if jobs are stopped with a checkpoint: preempted, or resized."""
+        return self.resize or policy_of(self.policy).requeues
 
     def quota_of(self, user: str) -> int | None:
         """The most GPUs that jobs of ``user`` hold together; None: as many as there are."""
@@ -86,10 +93,10 @@ class Scheduling:
                 raise HocketError(
                     f"checkpoint of {self.checkpoint_s!r} s: give seconds between 0 and 1e9, e.g. 30"
                 )
-            if not policy_of(self.policy).requeues:
+            if not self.stops_jobs:
                 raise HocketError(
                     f"a cost of checkpoints, and policy '{self.policy}' preempts no job; take policy "
-                    "srsf-requeue, or leave it out"
+                    "srsf-requeue or --resize, or leave it out"
                 )
         _check_numbers("quota", self.quotas, 0, "alice=16")
         _check_numbers("share", self.shares, 1, "alice=2")

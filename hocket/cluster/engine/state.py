@@ -32,6 +32,7 @@ from hocket.cluster.engine.records import (
     Rules,
     Sites,
 )
+from hocket.cluster.engine.resizing import MOST_RESIZES
 from hocket.cluster.engine.scheduling import Scheduling
 from hocket.cluster.engine.users import check_quotas, user_names, user_rows
 from hocket.cluster.jobs import Job, JobSet
@@ -69,6 +70,7 @@ class EngineState(NamedTuple):
     placed_jobs: Ints  # (J,)
     preempted_jobs: Ints  # (J,)
     started_workers: Ints  # (G,)
+    offers: Ints  # of each worker, whether its job gives its GPU to another; room to work in
     moved_jobs: Ints  # (J,)
     candidates: Ints  # (J,) room to work in, as are those below
     altered_jobs: Ints  # (J,)
@@ -104,7 +106,9 @@ def make_state(
     checkpoints_s = [
         scheduling.checkpoint_s if job.checkpoint_s is None else job.checkpoint_s for job in jobs.jobs
     ]
-    finest_s = _tick_s(jobs, types, cluster, chunk, checkpoints_s if policy.requeues else ())
+    # A resize may lose part of an iteration under way, and as much by rounding to another number of GPUs.
+    most_stops = MOST_PREEMPTIONS * policy.requeues + 2 * MOST_RESIZES * scheduling.resize
+    finest_s = _tick_s(jobs, types, cluster, chunk, checkpoints_s, most_stops)
     if tick_s is None:
         tick_s = finest_s
     elif finest_s > tick_s:
@@ -122,6 +126,7 @@ def make_state(
         half_life=math.inf if scheduling.half_life_s is None else scheduling.half_life_s / tick_s,
         passes_over=policy.passes_over,
         requeues=policy.requeues,
+        resizes=scheduling.resize,
         starvation=NEVER if scheduling.starvation_s is None else round(scheduling.starvation_s / tick_s),
         jobs_per_gpu=scheduling.jobs_per_gpu or NEVER,
         wait_for_faster=scheduling.wait_for_faster,
@@ -206,6 +211,7 @@ def make_state(
         placed_jobs=room(num_jobs),
         preempted_jobs=room(num_jobs),
         started_workers=room(num_gpus),
+        offers=room(len(workers)),
         moved_jobs=room(num_jobs),
         candidates=room(num_jobs),
         altered_jobs=room(num_jobs),
@@ -261,11 +267,12 @@ def _tick_s(
     cluster: Cluster,
     chunk: float,
     checkpoints_s: Sequence[float | None],
+    most_stops: int,
 ) -> float:
     """The finest tick with which neither a time, nor a key, nor a load overflows.
 
-    One job after another is an upper bound of the makespan. ``checkpoints_s``: of each job, where they are
-    preempted.
+    One job after another is an upper bound of the makespan. ``checkpoints_s``: of each job;
+    ``most_stops``: how often it is stopped with one.
     """
     # Eq. 5: the transfers of the busiest server get b + eta a byte together, or better. Flows that share
     # max-min fairly fill some link, at least the narrowest.
@@ -282,7 +289,7 @@ def _tick_s(
         total_s += job.startup_s + service * (computing_s + transfer_s)
         of_one_s.append(computing_s + transfer_s)
     for i, checkpoint_s in enumerate(checkpoints_s):
-        total_s += MOST_PREEMPTIONS * (of_one_s[i] + jobs.jobs[i].startup_s + 2 * (checkpoint_s or 0.0))
+        total_s += most_stops * (of_one_s[i] + jobs.jobs[i].startup_s + 2 * (checkpoint_s or 0.0))
     total_s += max(job.arrival_s for job in jobs.jobs)
     for digits in range(12, -1, -1):
         if total_s * 10.0**digits < _MOST_TICKS:

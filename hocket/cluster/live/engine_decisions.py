@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from hocket.cluster.engine.engine import end_task, end_transfer, list_changed_gpu, start_tasks, submit
 from hocket.cluster.engine.placing import end_placing, place_queue
-from hocket.cluster.engine.preemption import choose_preemption, place_preempting, preempt
+from hocket.cluster.engine.preemption import choose_preemption, place_chosen, preempt
 from hocket.cluster.engine.records import (
     BACKWARD,
     COMPUTING,
@@ -91,7 +91,7 @@ def _place(rows: EngineRows, now: int, actions: Actions) -> None:
             rows.leave_queue(j)
             progress.leaves = True
             actions.preemptions[progress.job.id] = ahead.job.id
-        place_preempting(s, rules, first, now)
+        place_chosen(s, rules, first, now)
         end_placing(s, rules, num_held)
         num_held = place_queue(s, rules, now)
         first = choose_preemption(s, rules, now)

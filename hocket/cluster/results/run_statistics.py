@@ -35,8 +35,9 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
 
     ``queueing_s``: from arrival to placement; ``gpu_wait_s``: launched, or ready to compute and another job
     on its GPU; ``network_wait_s``: ready to transfer, not admitted. With batches that and ``transferring_s``
-    count while nothing else of the job goes on. Where servers went down: ``interruptions`` by that; where the
-    policy preempts jobs: ``preemptions``; in both cases ``lost_s``, on its GPUs for nothing.
+    count while nothing else of the job goes on. Where servers went down: ``interruptions`` by that; where
+    jobs are preempted or resized: ``preemptions``, and how often it has ``shrunk`` and ``grown``; in both
+    cases ``lost_s``, on its GPUs for nothing.
     ``gpu_type``: of ``gpus``, "" where nobody names it. ``gpus_min``, ``gpus_max``: of one whose number of
     GPUs was chosen, the least and the most that it could have had.
     """
@@ -60,6 +61,8 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
     gpus_min: int | None = None
     gpus_max: int | None = None
     preemptions: int | None = None
+    shrunk: int | None = None
+    grown: int | None = None
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,9 +85,10 @@ class SimulatedCluster(msgspec.Struct, frozen=True, kw_only=True):
 
     ``starvation_s``: after which a job that queues holds GPUs; ``jobs_per_gpu``: the most that share one.
     ``wait_for_faster``: whether jobs wait for types of GPUs on which they are over sooner.
+    ``resize``: whether jobs with a range of GPUs have fewer or more while they run.
     ``quotas``: of users the most GPUs that they hold; ``shares``: their weights; ``half_life_s``: after which
     what they have had counts half. ``checkpoint_s``: to save a job that does not say, where jobs are
-    preempted.
+    preempted or resized.
     ``gpu_types``: so many GPUs of each type, in order; empty: one type that has no name.
     """
 
@@ -99,6 +103,7 @@ class SimulatedCluster(msgspec.Struct, frozen=True, kw_only=True):
     starvation_s: float | None = None
     jobs_per_gpu: int | None = None
     wait_for_faster: bool = False
+    resize: bool = False
     quotas: tuple[tuple[str, int], ...] | None = None
     shares: tuple[tuple[str, int], ...] | None = None
     half_life_s: float | None = None
@@ -107,13 +112,15 @@ class SimulatedCluster(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PreemptionRow(msgspec.Struct, frozen=True, kw_only=True):
-    """The preemptions of a run, and the GPU hours that they took, None where these are not measured.
+    """The preemptions and resizes of a run, and the GPU hours that they took; None where not measured.
 
     ``checkpoint_gpu_hours``: of jobs' own GPUs, to save and restore them and to launch them again;
     ``lost_gpu_hours``: of iterations under way.
     """
 
     preemptions: int
+    shrunk: int | None = None
+    grown: int | None = None
     checkpoint_gpu_hours: float | None = None
     lost_gpu_hours: float | None = None
 
@@ -204,6 +211,7 @@ def setting_of(cluster: Cluster, scheduling: Scheduling) -> SimulatedCluster:
         starvation_s=scheduling.starvation_s,
         jobs_per_gpu=scheduling.jobs_per_gpu,
         wait_for_faster=scheduling.wait_for_faster,
+        resize=scheduling.resize,
         quotas=tuple(scheduling.quotas.items()) or None,
         shares=tuple(scheduling.shares.items()) or None,
         half_life_s=scheduling.half_life_s,
@@ -254,6 +262,8 @@ def cluster_row(run: ClusterRun, jobs: JobSet, cluster: Cluster) -> ClusterRow:
             interruptions=None if toll is None else int(toll.interruptions[i]),
             lost_s=None if losing is None else float(losing.lost_s[i]),
             preemptions=None if preempted is None else int(preempted.times[i]),
+            shrunk=int(preempted.shrunk[i]) if preempted is not None and run.scheduling.resize else None,
+            grown=int(preempted.grown[i]) if preempted is not None and run.scheduling.resize else None,
             **{key: float(values[i]) for key, values in parts.items()},
         )
         for i, job in enumerate(jobs.jobs)
@@ -273,16 +283,18 @@ def cluster_row(run: ClusterRun, jobs: JobSet, cluster: Cluster) -> ClusterRow:
         setting=setting_of(cluster, run.scheduling),
         overlapping=sum(bool(job.batches) for job in jobs.jobs),
         outages=None if toll is None else outage_row(toll),
-        preemption=None if preempted is None else preemption_row(preempted),
+        preemption=None if preempted is None else preemption_row(preempted, run.scheduling.resize),
         events=run.events,
         wall_s=run.wall_s,
     )
 
 
-def preemption_row(toll: PreemptionToll) -> PreemptionRow:
-    """The toll of preemption in a run."""
+def preemption_row(toll: PreemptionToll, resize: bool) -> PreemptionRow:
+    """The toll of preemption in a run, and of resizing if jobs were to be resized."""
     return PreemptionRow(
         preemptions=int(toll.times.sum()),
+        shrunk=int(toll.shrunk.sum()) if resize else None,
+        grown=int(toll.grown.sum()) if resize else None,
         checkpoint_gpu_hours=float(toll.checkpoints_gpu_s.sum()) / 3600,
         lost_gpu_hours=float(toll.lost_gpu_s.sum()) / 3600,
     )

@@ -37,7 +37,7 @@ from hocket.cluster.simulator.job_lanes import (
     take_lane,
 )
 from hocket.cluster.simulator.outage_clock import OutageClock, no_outages, pass_outages
-from hocket.cluster.simulator.preemption_clock import place_and_preempt
+from hocket.cluster.simulator.preemption_clock import place_and_resize
 from hocket.cluster.simulator.simulation_log import unwritten, write_group, write_level, write_transfer
 from hocket.kernel import lean_kernel, look_for_stop
 from hocket.sim.loop.lanes import first_lane, set_time
@@ -197,10 +197,11 @@ def run(state, rules, clock, log, most_instants):
         while arrived < num_jobs and jobs[arrivals[arrived]].arrival == now:
             submit(jobs, queue, counts, state.needs, rules, arrivals[arrived])
             arrived += 1
-        if counts[0].queued > 0 and (memory_freed or arrived > hands[0].jobs_arrived):
+        looks = counts[0].queued > 0 or rules.resizes
+        if looks and (memory_freed or arrived > hands[0].jobs_arrived):
             for i in range(hands[0].passing):
                 catch_up(jobs, rules, stretches, passing[i], now)
-            place_and_preempt(state, rules, clock, log, now)
+            place_and_resize(state, rules, clock, log, now)
         hands[0].events += arrived - hands[0].jobs_arrived
         hands[0].jobs_arrived = arrived
         hands[0].placements += counts[0].placed
@@ -246,7 +247,8 @@ def run(state, rules, clock, log, most_instants):
             start_tasks(jobs, workers, gpus, touched_gpus, state.started_workers, counts)
             num_groups = form_groups(compute, state.started_workers, groups, instant)
         next_come = min(next_arrival, outages[hands[0].outage, 0])
-        limits = JumpLimits(hands[0].placements, next_come)
+        # Where jobs may grow when others end, none jumps past that.
+        limits = JumpLimits(hands[0].placements, now if rules.resizes else next_come)
         for i in range(num_groups):
             g = groups.firsts[i]
             w = gpus[g].running

@@ -82,7 +82,7 @@ def end_attempt(state, rules, clock, log, j, every, now):
             set_time(tree, workers[w].gpu, NEVER)
     if log.enabled and log.transfer_starts[j] != NONE:
         write_transfer(log, clock.hands, jobs, state.ports, j, now)
-    if attempts[j].interruptions + jobs[j].preemptions == 0:
+    if attempts[j].interruptions + jobs[j].preemptions + jobs[j].shrunk + jobs[j].grown == 0:
         attempts[j].first_start = jobs[j].start
     attempts[j].held += now - jobs[j].start
     kept = jobs[j].kept

@@ -48,11 +48,12 @@ class TimelineWindow:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PreemptionToll:
-    """The toll that preemption took of a run.
+    """The toll that preemption and resizing took of a run.
 
     Attributes
     ----------
     times : (J,) that a job was preempted.
+    shrunk, grown : (J,) times that it went on with fewer GPUs, and with more.
     checkpoints_s : (J,) seconds that it saved and restored, and was launched again, for that.
     lost_s, lost_gpu_s : (J,) seconds on its GPUs that came to nothing, of each and of all of them: iterations
         under way when it left them.
@@ -60,6 +61,8 @@ class PreemptionToll:
     """
 
     times: Ints
+    shrunk: Ints
+    grown: Ints
     checkpoints_s: Floats
     lost_s: Floats
     lost_gpu_s: Floats
@@ -87,7 +90,7 @@ class ClusterRun:
     timeline : if recorded.
     scheduling : what decided.
     toll : of outages, if there were to be any.
-    preemptions : where the policy preempts jobs.
+    preemptions : where jobs are preempted or resized.
     """
 
     scheduling: Scheduling
@@ -153,7 +156,7 @@ def simulate(
         events=int(clock.hands[0]["events"]),
         attempts=clock.outages.attempts,
         toll=None if outages is None else toll_of(state, clock.outages, tick_s, outages),
-        preemptions=_preemptions(state, clock.outages.attempts, tick_s) if rules.requeues else None,
+        preemptions=_preemptions(state, clock.outages.attempts, tick_s) if scheduling.stops_jobs else None,
         levels=levels * (tick_s, 1.0) if log.enabled else None,
         timeline=timeline_of(jobs, cluster, spans, tick_s) if log.enabled else None,
         began=began,
@@ -204,12 +207,20 @@ def _run(
     return np.concatenate(written)
 
 
+def _resizes(state: EngineState) -> Ints:
+    """The times that each job went on with another number of GPUs, (J,)."""
+    times: Ints = state.jobs["shrunk"] + state.jobs["grown"]
+    return times
+
+
 def _preemptions(state: EngineState, attempts: Records, tick_s: float) -> PreemptionToll:
-    times = state.jobs["preemptions"]
+    times, resizes = state.jobs["preemptions"], _resizes(state)
     lost_s: Floats = lost_ticks(state, attempts) * tick_s
-    checkpoints_s = times * (state.jobs["checkpoint"] + state.jobs["relaunch"]) * tick_s
+    checkpoints_s = (times + resizes) * (state.jobs["checkpoint"] + state.jobs["relaunch"]) * tick_s
     return PreemptionToll(
         times=times.copy(),
+        shrunk=state.jobs["shrunk"].copy(),
+        grown=state.jobs["grown"].copy(),
         checkpoints_s=checkpoints_s,
         lost_s=lost_s,
         lost_gpu_s=attempts["lost_gpus"] * tick_s,
@@ -228,7 +239,7 @@ def _outcome(
     **described: Any,
 ) -> ClusterRun:
     rows: Records = state.jobs
-    interrupted = attempts["interruptions"] + rows["preemptions"] > 0
+    interrupted = attempts["interruptions"] + rows["preemptions"] + _resizes(state) > 0
     first_start = np.where(interrupted, attempts["first_start"], rows["start"])
     computing: Records = computing_ticks(state, attempts)
     queueing: Records = queueing_ticks(state, attempts)

@@ -177,6 +177,23 @@ def test_types_of_gpus_are_servers_in_the_setting_and_what_is_assumed_is_said(jo
     assert "type of GPUs 'a 1': a type is named" in refused(simulate(jobs, "--gpu-types", "a 1:2"))
 
 
+def test_jobs_with_a_range_are_resized_where_that_is_asked_for(in_tmp: Path) -> None:
+    ranging = job("range", 4, 1.0, iterations=100, gpus_min=1, checkpoint_s=1.0, size_bytes=0.0)
+    write_jobs(JobSet(jobs=(job("first", 3, size_bytes=0.0), ranging)), "range.json")
+    rows = [
+        json.loads(simulate("range.json", "--exclusive", *more, "--json").out) for more in ((), ("--resize",))
+    ]
+    assert [len(row["jobs"][1]["gpus"]) for row in rows] == [1, 4]
+    assert [row["jobs"][1]["grown"] for row in rows] == [None, 1]
+    assert (rows[1]["preemption"]["shrunk"], rows[1]["preemption"]["grown"]) == (0, 1)
+    assert [row["setting"]["checkpoint_s"] for row in rows] == [None, 30.0]
+    told = " ".join(simulate("range.json", "--exclusive", "--resize").out.split())
+    assert "resize (given)" in told
+    assert "Grown" in told
+    live = hocket("cluster", "run", "range.json", *SETTING, "--resize")
+    assert "--resize" in refused(live)
+
+
 def test_people_get_a_table(jobs: str) -> None:
     ran = simulate(jobs)
     assert ran.status == 0

@@ -42,6 +42,16 @@ def queues_before(jobs, a, b):
 
 
 @lean_kernel
+def list_last_first(jobs, listed, num, j):
+    """Put job j among so many that are ``listed``, the last in order first."""
+    place = num
+    while place > 0 and queues_before(jobs, listed[place - 1], j):
+        listed[place] = listed[place - 1]
+        place -= 1
+    listed[place] = j
+
+
+@lean_kernel
 def transfers_before(jobs, rules, a, b, now):
     """True if job a's transfer goes before job b's where transfers are preempted."""
     if rules.admission == BY_BYTES:

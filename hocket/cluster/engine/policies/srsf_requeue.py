@@ -39,13 +39,18 @@ SRSF_REQUEUE = SchedulingPolicy(name="srsf-requeue", requeues=True)
 
 
 @lean_kernel
+def has_paid_off(jobs, j, now):
+    """True if job j, which is placed, has computed there for longer than it costs to stop it and go on."""
+    if jobs[j].checkpoint == NONE or jobs[j].launch > 0:
+        return False
+    return now - jobs[j].start - jobs[j].launched > jobs[j].checkpoint + jobs[j].relaunch
+
+
+@lean_kernel
 def may_leave(jobs, rules, j, now):
     """True if job j, which is placed, may be preempted for one that goes before it."""
-    if jobs[j].checkpoint == NONE or jobs[j].preemptions >= MOST_PREEMPTIONS or jobs[j].launch > 0:
-        return False
-    computed = now - jobs[j].start - jobs[j].launched
-    cost = jobs[j].checkpoint + jobs[j].relaunch
-    return computed > cost and now - jobs[j].arrival < rules.starvation
+    starves = now - jobs[j].arrival >= rules.starvation
+    return jobs[j].preemptions < MOST_PREEMPTIONS and not starves and has_paid_off(jobs, j, now)
 
 
 @lean_kernel
