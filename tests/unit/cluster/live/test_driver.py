@@ -148,7 +148,7 @@ def test_the_simulator_and_the_manager_call_the_same_functions() -> None:
     called = vars(decisions) | vars(live)
     assert called["end_task"] is engine.end_task  # the clock may end tasks of several workers at once
     ends = ("end_transfer", "stop_transfer", "finish_jobs")
-    placing = ("place_queue", "end_placing", "choose_preemption", "preempt", "place_preempting")
+    placing = ("place_queue", "end_placing", "choose_preemption", "preempt", "place_chosen")
     simulated = vars(preemption_clock) | vars(clock)
     for name in (*ends, *placing, "submit", "decide_transfers", "start_tasks"):
         assert called[name] is simulated[name]
