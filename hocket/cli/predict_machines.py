@@ -68,7 +68,7 @@ class PredictWorkers:
             "--price-per-worker-hour",
             panel=WORKERS,
             metavar="X",
-            help="Price of a worker's machine an hour, in any currency.",
+            help="Price of a worker an hour, any currency; in nodes: of one GPU.",
         ),
     ] = None
     price_per_server_hour: Annotated[

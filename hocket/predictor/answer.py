@@ -170,8 +170,10 @@ def _course(curve: Sequence[Prediction], best: Prediction) -> str:
         said = f"{_end(curve, shown, knee is not None)} {_rate(shown)}"
     grows = knee is None and shown is curve[-1]
     level = shown.bottleneck == "network" and shown.step_s < _HARDLY * curve[-2].step_s
+    at = "" if shown.efficiency is None else f", at {digits(100 * shown.efficiency)}% efficiency"
     why = (
-        f", and a step takes hardly longer than with {curve[-2].workers}, so more workers still add examples"
+        f", and a step takes hardly longer than with {curve[-2].workers},"
+        f" so more workers still add examples{at}"
         if grows and level
         else ""
     )
