@@ -15,7 +15,7 @@ UNUSABLE_FIT = 0.5
 
 OF_SERVERS, OF_ALL_REDUCE = ("transfer", "parse"), ("allreduce", "contention")
 OF_SHARDS = ("gather", "scatter", "exchange")
-_NAMES = {
+FIT_NAMES = {
     "transfer": "transfers",
     "parse": "parsing",
     "allreduce": "all-reduces",
@@ -24,6 +24,7 @@ _NAMES = {
     "scatter": "reduce-scatters",
     "exchange": "all-to-alls",
 }
+"""A fit's name in sentences and tables, by its key in files."""
 _JUDGED = (*OF_SERVERS, *OF_ALL_REDUCE)  # fits of shards are judged where sharded steps go by them
 _RECORDED = "record more steps, on several ranks"
 _BETTER = "measure again with more --repeats while nothing else runs"
@@ -45,7 +46,7 @@ def fit_warning(file: NetworkFile, used: Collection[str]) -> str | None:
     worst = poor[0].fit
     grade = "unusable" if worst.rms_error > UNUSABLE_FIT else "rough"
     return (
-        f"{grade} for {listed([_NAMES[each.name] for each in poor])}: times are off the fit by"
+        f"{grade} for {listed([FIT_NAMES[each.name] for each in poor])}: times are off the fit by"
         f" {worst.rms_error:.0%} (rms, at most {worst.max_error:.0%}), and answers may be as far off;"
         f" {_BETTER if file.recorded is None else _RECORDED}, or give --bandwidth and --latency"
     )
@@ -63,7 +64,7 @@ def measured_verdict(file: NetworkFile) -> str:
     if not poor:
         rms = max((each.fit.rms_error for each in _fits(file, _JUDGED)), default=0.0)
         return f"{found}; fits are within {max(rms, 0.001):.1%} (rms) of what was timed: plan by them"
-    worst, names = poor[0].fit, listed([_NAMES[each.name] for each in poor])
+    worst, names = poor[0].fit, listed([FIT_NAMES[each.name] for each in poor])
     off = f"the fit of {names} is off by up to {worst.rms_error:.0%} (rms; one time by {worst.max_error:.0%})"
     verdict = "do not plan by it" if worst.rms_error > UNUSABLE_FIT else "plan by it with care"
     return f"{found}; {off}: {verdict}, {_BETTER}"

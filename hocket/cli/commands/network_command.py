@@ -13,7 +13,7 @@ from hocket.cli.option_groups import grouped
 from hocket.cli.panels import OUTPUT, PROFILE, option
 from hocket.cli.printing import note, print_json, progress
 from hocket.cli.screen import Sheet, show
-from hocket.network.fit_quality import is_usable, measured_verdict
+from hocket.network.fit_quality import FIT_NAMES, is_usable, measured_verdict
 from hocket.text import duration_text, scaled_text
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ def measure(
     for name in measured.fits.__struct_fields__:
         fit = getattr(measured.fits, name)
         if fit is not None and fit.note:
-            note(f"{name}: {fit.note}")
+            note(f"{FIT_NAMES[name]}: {fit.note}")
 
 
 def _show(measured: NetworkFile, output: Path | None, *, launched: bool) -> None:
@@ -155,7 +155,7 @@ def _show(measured: NetworkFile, output: Path | None, *, launched: bool) -> None
 
 def _half_rows(fits: Fits) -> list[tuple[str, Fit, dict[str, str]]]:
     """The fits of all-gathers, reduce-scatters and all-to-alls, with their figures."""
-    named = [("all-gather", fits.gather), ("reduce-scatter", fits.scatter), ("all-to-all", fits.exchange)]
+    named = [("gather", fits.gather), ("scatter", fits.scatter), ("exchange", fits.exchange)]
     return [
         (name, fit, {"a": duration_text(fit.a_s), "b, a byte": duration_text(fit.b_s_per_byte)})
         for name, fit in named
@@ -198,7 +198,7 @@ def measured_columns(measured: NetworkFile) -> list[Column]:
     ):
         errors = (str(len(fit.points)), f"{fit.rms_error:.1%}", f"{fit.max_error:.1%}")
         for k, (of, value) in enumerate(figures.items()):
-            rows.append((name, of, value, *errors) if k == 0 else ("", of, value, "", "", ""))
+            rows.append((FIT_NAMES[name], of, value, *errors) if k == 0 else ("", of, value, "", "", ""))
     headings = {
         "Fit": "",
         "Of": "",

@@ -176,10 +176,10 @@ def test_what_was_measured_is_a_table_for_people(monkeypatch: pytest.MonkeyPatch
     assert setup.startswith("loopback, gloo, torch 2.13.0")
     assert headings.split() == ["Fit", "Of", "Value", "Points", "Rms", "error", "Largest"]
     words = [row.split() for row in rows]
-    assert ["transfer", "bandwidth", "9.38", "Gbit/s", "10", "0.0%", "0.0%"] in words
+    assert ["transfers", "bandwidth", "9.38", "Gbit/s", "10", "0.0%", "0.0%"] in words
     assert ["startup", "100", "µs"] in words
-    assert ["allreduce", "a", "669", "µs", "10", "0.0%", "0.0%"] in words
-    assert ["contention", "eta,", "a", "byte", "0.234", "ns", "8", "0.0%", "0.0%"] in words
+    assert ["all-reduces", "a", "669", "µs", "10", "0.0%", "0.0%"] in words
+    assert ["all-reduces", "at", "once", "eta,", "a", "byte", "0.234", "ns", "8", "0.0%", "0.0%"] in words
     assert rows[-1] == "Next: hocket predict step.json --network net.json"
     assert measure(monkeypatch, some_file(), "-q").out == f"{answer}\n"
 
