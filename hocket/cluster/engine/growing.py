@@ -35,42 +35,55 @@ def _is_idle(state, j, g):
     return gpus[g].type == state.jobs[j].type and gpus[g].jobs == 0 and gpus[g].free >= memory
 
 
-@kernel
-def _extend(state, rules, j, num):
-    """Write job j's GPUs and idle ones, ``num`` together, to ``sites.chosen``, ascending; False: too few."""
-    jobs, workers, chosen, size = state.jobs, state.workers, state.sites.chosen, rules.gpus_per_server
+@lean_kernel
+def _bounds(state, rules, j, num):
+    """The first GPU and the one behind the last among which job j may have ``num``; 0 and 0: it may not."""
+    first, last = state.jobs[j].first_worker, state.jobs[j].first_worker + state.jobs[j].gpus - 1
     begin, end = 0, len(state.gpus)
     if rules.placement == BLOCKS:
-        width = block_size(num, size) * size
-        begin = workers[jobs[j].first_worker].gpu // width * width
+        width = block_size(num, rules.gpus_per_server) * rules.gpus_per_server
+        begin = state.workers[first].gpu // width * width
         end = min(begin + width, end)
+    if state.workers[last].gpu >= end:
+        return 0, 0
+    return begin, end
+
+
+@lean_kernel
+def _count_idle(state, j, begin, end):
+    """The GPUs from ``begin`` to before ``end`` that job j may take."""
+    n = 0
+    for g in range(begin, end):
+        if _is_idle(state, j, g):
+            n += 1
+    return n
+
+
+@kernel
+def _extend(state, rules, j, num):
+    """Write job j's GPUs and idle ones, ``num`` together, to ``sites.chosen``; there are enough."""
+    jobs, workers, chosen, size = state.jobs, state.workers, state.sites.chosen, rules.gpus_per_server
+    begin, end = _bounds(state, rules, j, num)
     own, idle = np.zeros(rules.num_servers, np.int64), np.zeros(rules.num_servers, np.int64)
     for i in range(jobs[j].gpus):
         chosen[i] = workers[jobs[j].first_worker + i].gpu
         own[chosen[i] // size] += 1
-    if chosen[jobs[j].gpus - 1] >= end:
-        return False
     for g in range(begin, end):
         if _is_idle(state, j, g):
             idle[g // size] += 1
     n = jobs[j].gpus
     while n < num:
-        best = NONE
+        best = begin // size
         for server in range(begin // size, end // size):
-            if idle[server] == 0:
-                continue
-            more = best == NONE or own[server] > own[best]
+            more = idle[server] > 0 and (idle[best] == 0 or own[server] > own[best])
             if more or (own[server] == own[best] and idle[server] > idle[best]):
                 best = server
-        if best == NONE:
-            return False
         idle[best] = 0
         for g in range(best * size, (best + 1) * size):
             if n < num and _is_idle(state, j, g):
                 chosen[n] = g
                 n += 1
     chosen[:num].sort()
-    return True
 
 
 @kernel
@@ -80,14 +93,21 @@ def _number(state, rules, j):
     computing = jobs[j].forward + jobs[j].backward
     cost = jobs[j].checkpoint + jobs[j].relaunch + jobs[j].per_iteration
     best, least = 0, jobs[j].remaining * jobs[j].per_iteration - cost
+    at = state.workers[jobs[j].first_worker].gpu // size * size
+    beside = _count_idle(state, j, at, at + size) if jobs[j].num_servers == 0 else 0
+    begin = end = idle = 0
     for num in range(jobs[j].gpus + 1, min(jobs[j].most, jobs[j].gpus - user.held + user.quota) + 1):
         remaining = remaining_on(jobs, j, num)
         if remaining * computing >= least:
             continue
-        if not _extend(state, rules, j, num):
+        bounds = _bounds(state, rules, j, num)
+        if bounds != (begin, end):
+            begin, end = bounds
+            idle = _count_idle(state, j, begin, end)
+        if num - jobs[j].gpus > idle:
             continue
         ticks = remaining * computing
-        if state.sites.chosen[0] // size != state.sites.chosen[num - 1] // size:
+        if num - jobs[j].gpus > beside:
             ticks += remaining * jobs[j].reduce
         if ticks < least:
             best, least = num, ticks
