@@ -100,6 +100,8 @@ def following_command(
     chosen = saturation(curve) or row  # more workers are not worth an order of transfers, either
     chosen = _slower_at_twice(curve, chosen) or chosen
     servers = chosen.servers or None
+    if of_groups := _a_copy_a_node(context, chosen):
+        return of_groups
     if without_gain := _beyond_order(context, chosen, bandwidth_bps):
         return without_gain
     of_shards = {name: context.params[name] for name in ("memory", "shards")}
@@ -112,6 +114,25 @@ def following_command(
         return command
     busy = f"{chosen.bottleneck_utilization:.0%}"
     return f"{command}  # the {chosen.bottleneck} takes {busy} of a step: units that stay gathered send less"
+
+
+def _a_copy_a_node(context: typer.Context, row: Prediction) -> str:
+    """The command for groups of a node's GPUs, where the network between nodes binds; "" elsewhere."""
+    gpus = context.params["gpus_per_node"] or 1
+    across = 1 < gpus < row.workers and row.workers % gpus == 0 and context.params["shards"] is None
+    binds = row.architecture == "fsdp" and row.policy not in _KEEPING and "processors" not in row.bottleneck
+    if not (across and binds):
+        return ""
+    command = command_line(
+        context,
+        *("hocket", "predict", str(context.params["step"])),
+        like=(*NETWORK_OPTIONS, "clip", "policy", "memory"),
+        architecture="fsdp",
+        workers=f"{gpus},{row.workers}",
+        shards=gpus,
+    )
+    why = f"the {row.bottleneck} takes {row.bottleneck_utilization:.0%} of a step"
+    return f"{command}  # {why}: a copy in each node (HSDP) sends less between them"
 
 
 def _sends_more_than_it_must(row: Prediction) -> bool:

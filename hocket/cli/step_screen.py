@@ -80,6 +80,8 @@ def train_command(context: typer.Context, graph: StepGraph, plan: Plan, network:
         each = 1 if network.nodes is None else network.nodes.gpus
         run = f"torchrun --nnodes {-(-network.num_workers // each)} --nproc-per-node {each} train.py"
         untried = "" if _trains_on(graph) else "; no GPU has run it"
+        if untried and plan.policy == "fsdp-zero2":
+            untried += ", torch's own reshard_after_forward=False is much the same"
         return f'{run}  # your script, which calls hocket.shard(..., plan="{path}"){untried}'
     if not _trains_on(graph) or graph.caveat:
         return ""

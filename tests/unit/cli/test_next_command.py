@@ -93,3 +93,25 @@ def test_what_binds_a_sharded_step_is_told_and_what_sends_less(in_tmp: Path) -> 
     )
     said = following("predict", *sharded, "--bandwidth", "2Gbit/s", "--policy", "fsdp-zero2")
     assert re.search(r" --bandwidth 20Gbit/s .*# the network takes 9\d% of a step: a faster network\?$", said)
+
+
+def test_a_sharded_step_that_the_network_between_nodes_binds_is_asked_about_with_a_copy_a_node(
+    in_tmp: Path,
+) -> None:
+    step = Path(__file__).parents[3] / "examples" / "resnet50_h100.step.json.gz"
+    sharded = ("predict", str(step), "--architecture", "fsdp", "--steps", "20", "--bandwidth", "10Gbit/s")
+    said = following(*sharded, "--workers", "16", "--gpus-per-node", "8")
+    assert re.search(
+        r"^hocket predict .* --workers 8,16 --shards 8  # the network takes \d+% of a step:", said
+    )
+    assert said.endswith(": a copy in each node (HSDP) sends less between them")
+    for other in (("16", "--shards", "8"), ("8",), ("12",)):
+        assert "HSDP" not in following(*sharded, "--workers", *other, "--gpus-per-node", "8")
+
+
+def test_a_plan_of_gpus_that_torch_has_as_a_setting_names_it(in_tmp: Path) -> None:
+    step = Path(__file__).parents[3] / "examples" / "resnet50_h100.step.json.gz"
+    made = ("plan", str(step), "--architecture", "fsdp", "--workers", "2", "--bandwidth", "10Gbit/s")
+    said = following(*made, "-o", "plan.json", "--policy", "fsdp-zero2")
+    assert said.endswith("; no GPU has run it, torch's own reshard_after_forward=False is much the same")
+    assert "reshard_after_forward" not in following(*made, "-o", "plan.json", "--policy", "fsdp-ibatch")
