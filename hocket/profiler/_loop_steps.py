@@ -35,6 +35,8 @@ class LoopProfile:
     profile: Profile
     outside_s: float
     """Seconds a plain step that lie outside of it: loading data, logging."""
+    held: int | None = None
+    """Examples that inputs of a step hold by their first extents; None where some show none."""
 
 
 def needed_steps(samples: int) -> int:
@@ -177,7 +179,7 @@ class LoopSteps:
             device=self._device,
         )
         profile, outside_s = self._samples.profile(graph), float(np.median(self._outside_s))
-        self._done(LoopProfile(profile=profile, outside_s=outside_s))
+        self._done(LoopProfile(profile=profile, outside_s=outside_s, held=_held(self._shape)))
 
 
 def _num_compiled() -> int:
@@ -201,12 +203,18 @@ def _reach_compiled(roots: Any) -> bool:
     return False
 
 
+def _held(shape: Shape) -> int | None:
+    """Examples in the inputs of all passes of a step together; None where some show none."""
+    sizes = [size for size in shape.sizes if size is not None]
+    return (sum(sizes) or None) if len(sizes) == len(shape.sizes) else None
+
+
 def _batch_size(shape: Shape) -> int:
     """Examples of a step: of all its passes together."""
-    sizes = [size for size in shape.sizes if size is not None]
-    if len(sizes) < len(shape.sizes) or not sum(sizes):
+    held = _held(shape)
+    if held is None:
         raise HocketError("the model's inputs hold no tensor with a batch dimension; give the batch size")
-    return sum(sizes)
+    return held
 
 
 def _described(shape: Shape) -> str:

@@ -179,9 +179,12 @@ def watch(
 def described(measured: LoopProfile) -> str:
     """A profile of a loop in one line."""
     graph, profile = measured.profile.graph, measured.profile
+    given = (
+        "" if measured.held in (None, graph.batch_size) else f" as you say (its inputs hold {measured.held})"
+    )
     return (
         f"{graph.num_operations} operations, {graph.num_parameters} parameters, batch size"
-        f" {graph.batch_size}; they sum to {np.median(profile.operations_sum_s):.4f} s of"
+        f" {graph.batch_size}{given}; they sum to {np.median(profile.operations_sum_s):.4f} s of"
         f" {np.median(profile.plain_step_s):.4f} s that a step takes unwatched ({profile.sum_to_plain:.1%}),"
         f" and the loop takes {measured.outside_s:.4f} s more (data, logging){profile.doubt}"
     )

@@ -52,7 +52,8 @@ def ranking_columns(rows: Sequence[ResultRow]) -> list[Column]:
         number_column(
             "Overlap",
             [row.overlap if min(row.communication_s, row.compute_s) > 0 else None for row in rows],
-            "1: all of the shorter one of communication (N) and computation (C) is hidden.",
+            "1: all of the shorter one of communication (N) and computation (C) is hidden; below 0: the step"
+            " is longer than both in turn.",
             decimals=3,
         ).as_wide(),
         percent_column(

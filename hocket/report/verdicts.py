@@ -42,7 +42,11 @@ def clipping_verdict(rows: Sequence[ResultRow], unclipped: ResultRow | None) -> 
     theirs = f"clipped under {usual.policy} {_step(usual, unclipped)}" if usual is not None else ""
     if unclipped is None:
         return f"a step {theirs}; how long it takes unclipped the profile does not say: it clips itself"
-    how = unclipped.title if unclipped.architecture == "fsdp" else f"{unclipped.title}, whole reductions"
+    how = unclipped.title
+    if unclipped.architecture != "fsdp":
+        how += ", whole reductions" + (
+            ", without a search" if any(row.policy == SEARCH for row in rows) else ""
+        )
     return f"unclipped a step takes {_step(unclipped, usual)} ({how}), {theirs}"
 
 
@@ -57,7 +61,8 @@ def halves_verdict(rows: Sequence[ResultRow], plans: Mapping[str, Plan]) -> str:
     best = min(halved, key=lambda row: row.iteration_s)
     whole = min((row for row in rows if row not in halved), key=lambda row: row.iteration_s)
     times = f"with reductions in halves {_step(best, whole)} at best ({best.title})"
-    return f"{times}, with whole ones alone {_step(whole, best)} ({whole.title})"
+    searched = ", without a search" if any(row.policy == SEARCH for row in halved) else ""
+    return f"{times}, with whole ones alone {_step(whole, best)} ({whole.title}{searched})"
 
 
 def result_verdict(row: ResultRow, usual: ResultRow | None, where: str) -> str:
@@ -280,7 +285,11 @@ def _bucket(row: ResultRow) -> str:
 
 
 def _least(row: ResultRow, usual: ResultRow | None) -> str:
-    """A clause on the least that a step can take by the bound, beside the usual one; "" without a bound."""
+    """A clause on the least that a step can take by the bound; "" without a bound.
+
+    It stands beside the usual step unless workers wait for each other, which the bound leaves out: such a
+    distance would be no gain of an order.
+    """
     above = over_bound(row)
     if above is None:
         return ""
@@ -288,10 +297,10 @@ def _least(row: ResultRow, usual: ResultRow | None) -> str:
         return ", the least that any order of as many transfers can take"
     unit = time_unit([row.iteration_s, *([] if usual is None else [usual.iteration_s])])
     said = f". No order of as many transfers takes less than {duration_text(row.bound_s, unit)}"
-    if usual is not None and not is_level(row.bound_s, usual.iteration_s):
-        of_usual = "" if usual is row else f" than {usual.policy}"
-        said += f", {_percents(row.bound_s / usual.iteration_s - 1)}{of_usual}"
     if row.straggler_fraction < WAITING:
+        if usual is not None and not is_level(row.bound_s, usual.iteration_s):
+            of_usual = "" if usual is row else f" than {usual.policy}"
+            said += f", {_percents(row.bound_s / usual.iteration_s - 1)}{of_usual}"
         return said
     return (
         f"{said}. That is without waits between workers; the first to end a step waits for the last, here"

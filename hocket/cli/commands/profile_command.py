@@ -34,7 +34,7 @@ class ProfileOptions:
             metavar="N",
             min=1,
             help="Examples in a step.",
-            show_default="FACTORY's own, else 32",
+            show_default="FACTORY's own, else 32; a SCRIPT.py's is counted",
         ),
     ] = None
     steps: Annotated[

@@ -141,6 +141,7 @@ def test_by_default_the_file_is_step_json(script, tmp_path):
     run = hocket("profile", script(TRAIN), "--steps", 1, "--batch-size", 7, cwd=tmp_path)
     assert run.returncode == 0, run.stderr
     assert load_step(tmp_path / "step.json").batch_size == 7
+    assert ", batch size 7 as you say (its inputs hold 2); " in run.stderr
 
 
 def test_other_ranks_write_nothing(script, tmp_path):

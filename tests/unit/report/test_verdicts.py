@@ -7,13 +7,16 @@ from fake_runs import fake_row
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hocket.graph import Plan, Reduction
 from hocket.report.comparison import ComparedRun, ComparedTime, Comparison, OneSided
 from hocket.report.verdicts import (
     LITTLE,
     best_buckets,
+    clipping_verdict,
     comparison_verdict,
     gained,
     gains,
+    halves_verdict,
     on_workers,
     ranking_remarks,
     ranking_verdict,
@@ -38,6 +41,19 @@ def test_a_bound_that_counts_no_waits_says_so_where_workers_wait():
     assert result_verdict(reduced("caramel", 1.0, 0.8, straggler_fraction=0.09), None, WHERE).endswith(
         " less than 0.8 s"
     )
+    assert " less than 0.8 s. That is without waits " in result_verdict(
+        reduced("caramel", 1.0, 0.8, straggler_fraction=0.29), reduced("ddp", 1.1), WHERE
+    )
+
+
+@pytest.mark.parametrize(("best", "said"), [("search", ", without a search"), ("caramel", "")])
+def test_unclipped_and_whole_reductions_that_no_search_was_made_for_are_told_so(best, said):
+    of = {"architecture": "allreduce", "model": "toy", "compute_order": ()}
+    halved = Plan(policy="search", reductions=(Reduction(parameters=("a",), halves=True),), **of)
+    whole = Plan(policy="ddp", reductions=(Reduction(parameters=("a",)),), **of)
+    rows = [reduced(best, 0.9), reduced("ddp", 1.0)]
+    assert f" (ddp, whole reductions{said}), " in clipping_verdict(rows, reduced("ddp", 1.1))
+    assert halves_verdict(rows, {best: halved, "ddp": whole}).endswith(f" (ddp{said})")
 
 
 def test_where_ddps_best_bucket_is_best_the_script_keeps_ddp():
