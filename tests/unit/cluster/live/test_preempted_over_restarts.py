@@ -5,6 +5,7 @@ Its GPUs go to two jobs; it goes on with as many as are free then.
 
 from __future__ import annotations
 
+import fcntl
 import sys
 import time
 from collections import Counter
@@ -122,6 +123,16 @@ def test_another_manager_goes_on_while_it_saves(tmp_path: Path) -> None:
     assert all(record.leaving is None for record in records.values())
 
 
+def has_ended(place: Path) -> bool:
+    """Whether nothing of a rank that a guard watches is left: what the guard has locked is free."""
+    with (place.with_name(place.name + ".lock")).open("rb") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+    return place.with_name(place.name + ".status").exists()
+
+
 def test_a_job_that_ends_by_itself_before_it_is_asked_to_leave_is_over(tmp_path: Path) -> None:
     """Its manager is gone between the preemption and the ranks' being asked."""
     job = noting("long", tmp_path, 1, steps=10, iterations=10**6, checkpoint_s=0.5)
@@ -134,8 +145,9 @@ def test_a_job_that_ends_by_itself_before_it_is_asked_to_leave_is_over(tmp_path:
     record.leaving = Leaving(0.0, "preempted for another")
     database.put([record])
     database.close()
-    while "end" not in (tmp_path / "notes").read_text():
+    while not has_ended(tmp_path / "node0" / "1-1-0"):
         time.sleep(0.05)
+    assert "end" in (tmp_path / "notes").read_text()
     with running(tmp_path, servers=1, gpus=1, policy="srsf-requeue", memory=_MEMORY) as second:
         record = second.join()["long"]
     assert (record.state, record.attempt, record.preempted, record.tried) == ("finished", 1, 0, ())
