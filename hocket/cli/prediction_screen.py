@@ -119,7 +119,8 @@ def following_command(
 def _a_copy_a_node(context: typer.Context, row: Prediction) -> str:
     """The command for groups of a node's GPUs, where the network between nodes binds; "" elsewhere."""
     gpus = context.params["gpus_per_node"] or 1
-    across = 1 < gpus < row.workers and row.workers % gpus == 0 and context.params["shards"] is None
+    chosen = context.params["shards"] is not None or context.params["plan"] is not None
+    across = not chosen and 1 < gpus < row.workers and row.workers % gpus == 0
     binds = row.architecture == "fsdp" and row.policy not in _KEEPING and "processors" not in row.bottleneck
     if not (across and binds):
         return ""

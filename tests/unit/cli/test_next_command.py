@@ -107,6 +107,10 @@ def test_a_sharded_step_that_the_network_between_nodes_binds_is_asked_about_with
     assert said.endswith(": a copy in each node (HSDP) sends less between them")
     for other in (("16", "--shards", "8"), ("8",), ("12",)):
         assert "HSDP" not in following(*sharded, "--workers", *other, "--gpus-per-node", "8")
+    made = ("plan", str(step), "--architecture", "fsdp", "--workers", "16", "--gpus-per-node", "8")
+    following(*made, "--bandwidth", "10Gbit/s", "--policy", "fsdp", "-o", "plan.json")
+    given = ("--workers", "16", "--gpus-per-node", "8", "--plan", "plan.json")
+    assert "HSDP" not in following(*sharded, *given)
 
 
 def test_a_plan_of_gpus_that_torch_has_as_a_setting_names_it(in_tmp: Path) -> None:
