@@ -63,7 +63,8 @@ def measured_verdict(file: NetworkFile) -> str:
     poor = _poor(file, _JUDGED)
     if not poor:
         rms = max((each.fit.rms_error for each in _fits(file, _JUDGED)), default=0.0)
-        return f"{found}; fits are within {max(rms, 0.001):.1%} (rms) of what was timed: plan by them"
+        within = f"within {max(rms, 0.001):.1%} (rms) of what was timed"
+        return f"{found}; fits of transfers and all-reduces are {within}: plan by them"
     worst, names = poor[0].fit, listed([FIT_NAMES[each.name] for each in poor])
     off = f"the fit of {names} is off by up to {worst.rms_error:.0%} (rms; one time by {worst.max_error:.0%})"
     verdict = "do not plan by it" if worst.rms_error > UNUSABLE_FIT else "plan by it with care"

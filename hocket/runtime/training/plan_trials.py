@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
@@ -187,7 +188,8 @@ class Trials:
             f"'{self._name(winner)}' was about {1 / share:.2f}x as fast as '{self._name(rival)}', give or"
             f" take {error * 100:.1f}%"
         )
-        return said if race.sure else f"{said}: which of these two is faster may be chance"
+        chance = not race.sure or abs(math.log(share)) <= error
+        return f"{said}: which of these two is faster may be chance" if chance else said
 
     def _rule(self) -> str:
         """The rule by which it was decided, with its numbers."""

@@ -49,6 +49,7 @@ class Race:
         self.steps_left = most_steps
         self._handicap = [-math.log(WORTH) if each else 0.0 for each in runs_on]
         self._before = list(baseline_turns)
+        self._judged = list(self.left)  # those that the last judgement compared
 
     def turns(self) -> Generator[int, Sequence[float], None]:
         """The plan that has the next turn; of its turn the seconds of each timed step are sent."""
@@ -90,6 +91,7 @@ class Race:
         """Leave out who is behind by more than chance explains; end it where that is known well enough."""
         if len(self.left) < 2:
             return
+        self._judged = list(self.left)
         leader = self._leader()
         if round_number == 1:
             if len(self.left) > 3:
@@ -153,7 +155,9 @@ class Race:
 
     def _noise(self) -> float:
         """The deviation of a step's logarithm from its plan's, of half of the steps, as of a normal one."""
-        kinds = [_logs(turns) for turns in (*(self.seconds[k] for k in self.left), self._before) if turns]
+        # At the end, with the steps of those that lost last, too: by them it was decided.
+        plans = self.left if len(self.left) > 1 else self._judged
+        kinds = [_logs(turns) for turns in (*(self.seconds[k] for k in plans), self._before) if turns]
         off = [abs(v - middle) for values in kinds for middle in [median(values)] for v in values]
         free = max(len(off) - len(kinds), 1)
         return max(1.4826 * median(off) * math.sqrt(len(off) / free), _LEAST_NOISE)

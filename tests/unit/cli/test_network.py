@@ -170,8 +170,8 @@ def test_what_was_measured_is_a_table_for_people(monkeypatch: pytest.MonkeyPatch
     ran = measure(monkeypatch, some_file(), "-o", "net.json")
     answer, setup, headings, *rows = ran.out.splitlines()
     assert answer == (
-        "9.38 Gbit/s and 100 µs a transfer between 4 workers on loopback; fits are within 0.1% (rms) of what "
-        "was timed: plan by them."
+        "9.38 Gbit/s and 100 µs a transfer between 4 workers on loopback; fits of transfers and all-reduces "
+        "are within 0.1% (rms) of what was timed: plan by them."
     )
     assert setup.startswith("loopback, gloo, torch 2.13.0")
     assert headings.split() == ["Fit", "Of", "Value", "Points", "Rms", "error", "Largest"]

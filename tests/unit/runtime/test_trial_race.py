@@ -14,7 +14,7 @@ RUNS = 40
 QUIET = ("half a percent", "1%")
 
 
-def chosen(step_s: list[float], most: int = 54, profiled: tuple[float, float] = (1.0, 1.0)) -> Race:
+def chosen(step_s: list[float], most: int = 54, profiled: tuple[float, ...] = (1.0, 1.0)) -> Race:
     """A race of plans whose steps are all alike."""
     tried = Race([False] * len(step_s), [profiled], most)
     turns = tried.turns()
@@ -37,6 +37,14 @@ def test_the_worst_goes_first_and_the_best_stays() -> None:
     assert turns_of(tried) == [2, 2, 2, 1]
     assert tried.lead(1)[0] == pytest.approx(0.8 / 0.9)
     assert tried.rival() == 1
+
+
+def test_what_a_lead_is_off_by_counts_the_steps_by_which_it_was_decided() -> None:
+    """Steps of the baseline that went before were disturbed; those of the loser tell that turns are not."""
+    tried = chosen([1.0, 0.9], profiled=(1.0, 1.6, 1.0, 1.6))
+    share, error = tried.lead(0)
+    assert (tried.winner, tried.sure) == (1, True)
+    assert share < 1 - error
 
 
 def test_a_plan_that_is_a_tenth_slower_in_its_first_turn_has_no_other() -> None:
