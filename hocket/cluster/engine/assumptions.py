@@ -15,7 +15,10 @@ from hocket.text import counted, duration_text
 def assumptions(jobs: JobSet, cluster: Cluster, schedulings: Sequence[Scheduling]) -> dict[str, str]:
     """The assumptions about what jobs do not say, by the field that they hang on, a line each."""
     checkpoints = _assumed_checkpoints(jobs, schedulings)
-    return paces.assumptions(jobs, cluster) | ({"checkpoint_s": checkpoints} if checkpoints else {})
+    found = paces.assumptions(jobs, cluster) | ({"checkpoint_s": checkpoints} if checkpoints else {})
+    if any(each.resize for each in schedulings) and all(j.fewest_gpus == j.gpus for j in jobs.jobs):
+        found["gpus_min"] = "no job has a range of GPUs (gpus_min): none is resized"
+    return found
 
 
 def _assumed_checkpoints(jobs: JobSet, schedulings: Sequence[Scheduling]) -> str:

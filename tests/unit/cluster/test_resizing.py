@@ -146,3 +146,11 @@ def test_costs_are_said_where_they_are_assumed() -> None:
     assert both.startswith("2 of 2 jobs without checkpoint_s: 30 s to save one that is preempted or resized,")
     with pytest.raises(HocketError, match=r"preempts no job; take policy srsf-requeue or --resize"):
         said(checkpoint_s=30.0, resize=False)
+
+
+def test_jobs_without_a_range_are_said_to_keep_their_number() -> None:
+    scheduling = Scheduling(placement="ff", policy="srsf-1", resize=True)
+    fixed, ranged = job("a", 2, 1), job("b", 2, 1, gpus_min=1)
+    said = "no job has a range of GPUs (gpus_min): none is resized"
+    assert assumptions(JobSet(jobs=(fixed,)), ONE, [scheduling])["gpus_min"] == said
+    assert assumptions(JobSet(jobs=(fixed, ranged)), ONE, [scheduling])["gpus_min"] != said
