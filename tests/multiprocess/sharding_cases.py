@@ -401,7 +401,7 @@ def sums(rank: int, world: int) -> dict[str, int]:
 def left_with_a_transfer(rank: int, world: int) -> bool:
     """A rank leaves while a transfer is under way, which ends while the interpreter does."""
     events = ShardEvents()
-    # Whoever computed by functional collectives keeps gloo's threads, whatever is destroyed.
+    # Functional collectives keep threads of gloo, whatever is destroyed; so does this.
     sys.modules["a_slow_end"] = _SlowEnd(seconds=3.0) if rank == 0 else None  # type: ignore[assignment]
     group = dist.group.WORLD
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(group))

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import threading
 import time
-import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -15,10 +13,10 @@ from typing import Any, Literal, NamedTuple
 import torch
 import torch.distributed as dist
 
+from hocket.runtime.transfers.gloo_threads import AWAITED, wait_at_end
+
 KEPT_STEPS = 8
 _MOST_TRANSFERS = 20_000  # of what ends no step, as a long evaluation
-_LAST_ENDS_S = 5.0  # longest wait, at the end of the interpreter, for transfers that have not ended
-_GLANCE_S = 0.001
 
 Transferring = Literal["gather", "reduce"]
 
@@ -87,6 +85,7 @@ class ShardEvents:
         self._whole: deque[StepEvents] = deque(maxlen=KEPT_STEPS)
         self._now = StepEvents(clock())
         self._lock = threading.Lock()
+        wait_at_end()
 
     @property
     def last(self) -> list[StepEvents]:
@@ -122,7 +121,7 @@ class ShardEvents:
         def ended(_: Any) -> None:
             transfer.end_s = self._clock()
 
-        _note_awaited(ended)
+        AWAITED.add(ended)
         with contextlib.suppress(RuntimeError):  # torch's debugging of collectives has works without one
             work.get_future().add_done_callback(ended)
 
@@ -134,25 +133,3 @@ class ShardEvents:
                 self._whole.append(self._now)
             self.steps += 1
             self._now = StepEvents(self._now.end_s)
-
-
-_awaited: weakref.WeakSet[Callable[[Any], None]] = weakref.WeakSet()
-"""Callbacks that threads of gloo's still hold: to be called, or to be given back."""
-
-
-def _note_awaited(callback: Callable[[Any], None]) -> None:
-    """Have the end of the interpreter wait until ``callback`` is gone.
-
-    A thread of gloo's that asks for the interpreter's lock, to call it or to give it back, while the
-    interpreter ends aborts the process. A transfer's wait is over before either.
-    """
-    if not _awaited:
-        atexit.unregister(_wait_for_last)
-        atexit.register(_wait_for_last)
-    _awaited.add(callback)
-
-
-def _wait_for_last() -> None:
-    deadline = time.monotonic() + _LAST_ENDS_S
-    while _awaited and time.monotonic() < deadline:
-        time.sleep(_GLANCE_S)

@@ -19,6 +19,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, ProcessGroupGloo, ReduceOp
 
 from hocket.errors import HocketError
+from hocket.runtime.transfers.gloo_threads import wait_at_end
 from hocket.runtime.transfers.training_device import device_of
 from hocket.runtime.transfers.transfer_group import StartedCollective, share_of
 
@@ -105,6 +106,7 @@ class GlooGroup:
         self._gloo: Any = ProcessGroupGloo(store, self.rank, self.size, timeout)
         self.loss_reason: Callable[[], str] | None = None
         self._unawaited: dist.Work | None = None
+        wait_at_end()
 
     def reduce(self, tensor: torch.Tensor, op: Any = ReduceOp.SUM) -> StartedCollective:
         """Start an AllReduce of ``tensor``, in place."""
