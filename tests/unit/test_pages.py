@@ -222,7 +222,7 @@ def test_two_jobs_share_two_machines_as_the_guide_says(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_the_commands_of_algorithms_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each page has a block of commands, of a step or a job set; in one process, since there are twenty."""
+    """Each page has blocks of commands, of a step or a job set; in one process, since there are twenty."""
     monkeypatch.chdir(tmp_path)
     shutil.copy(ROOT / "docs/figures/cnn.step.json", "step.json")
     Path("examples").symlink_to(ROOT / "examples")
@@ -230,8 +230,9 @@ def test_the_commands_of_algorithms_run(tmp_path: Path, monkeypatch: pytest.Monk
     assert command(app, ["cluster", "generate", "paper", "--jobs", "20", "-o", "jobs.json"]).exit_code == 0
     ran = set()
     for page in ALGORITHMS:
-        (block,) = BLOCK.findall(page.read_text())
-        for words in map(shlex.split, block[2].splitlines()):
+        blocks = BLOCK.findall(page.read_text())
+        assert blocks, page.name
+        for words in map(shlex.split, "\n".join(block[2] for block in blocks).splitlines()):
             result = command(app, words[1:])
             assert result.exit_code == 0, f"{page.name}: {result.output}"
             assert (
