@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
-import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +20,6 @@ from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 import hocket
 from hocket.runtime.sharding.module_tree import blocks_of
 from hocket.runtime.sharding.module_units import modules_of_units
-from hocket.runtime.sharding.shard_events import ShardEvents
 from hocket.runtime.sharding.share_sums import of_torch, sum_shares
 from hocket.runtime.sharding.torch_sharding import noting_full_bytes
 from hocket.runtime.sharding.unit_profile import graph_of
@@ -396,31 +392,3 @@ def sums(rank: int, world: int) -> dict[str, int]:
             sum_shares(received, ours, rank, world, mean=True)
             found[f"{share} {kind}"] = int((theirs != ours).sum())
     return found
-
-
-def left_with_a_transfer(rank: int, world: int) -> bool:
-    """A rank leaves while a transfer is under way, which ends while the interpreter does."""
-    events = ShardEvents()
-    # Functional collectives keep threads of gloo, whatever is destroyed; so does this.
-    sys.modules["a_slow_end"] = _SlowEnd(seconds=3.0) if rank == 0 else None  # type: ignore[assignment]
-    group = dist.group.WORLD
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(group))
-    if rank:
-        time.sleep(1.0)
-    work = dist.all_reduce(torch.ones(10), async_op=True)
-    events.started("reduce", 0, 40, work)
-    if rank:
-        work.wait()
-    return True
-
-
-class _SlowEnd:
-    """A module whose end takes ``seconds``: the end of the interpreter does, too."""
-
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
-
-    def __del__(self, clock: Callable[[], float] = time.perf_counter) -> None:
-        begin = clock()
-        while clock() - begin < self._seconds:
-            pass

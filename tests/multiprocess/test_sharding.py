@@ -147,4 +147,4 @@ def test_a_killed_rank_ends_all_in_time(world: int, tmp_path: Path) -> None:
 
 
 def test_a_rank_that_leaves_while_a_transfer_is_under_way_ends_well() -> None:
-    assert run(f"{CASES}:left_with_a_transfer") == [True, True]
+    assert run("tests.multiprocess.ending_cases:left_with_a_transfer") == [True, True]

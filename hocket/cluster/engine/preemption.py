@@ -1,7 +1,7 @@
 """Preemption: jobs that leave their GPUs for one ahead of them in the queue, by the policy's rule.
 
 ``choose_preemption`` finds the first such job, ``preempt`` lets the others queue again, and
-``place_chosen`` gives it their GPUs at once. Whoever is placed on these is launched when they have saved.
+``place_chosen`` gives it their GPUs at once. A job that is placed on these is launched when they have saved.
 """
 
 from __future__ import annotations

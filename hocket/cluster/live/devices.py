@@ -21,7 +21,7 @@ BY_BUS = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
 """The variable with which numbers of GPUs are those that nvidia-smi and NVML have."""
 
 PART = "#"
-"""What is between a machine's name and a part of it that has GPUs of its own."""
+"""The sign between a machine's name and a part of it that has GPUs of its own."""
 
 _UNKNOWN = "unknown"
 _DEVICE = re.compile(r"nvidia[0-9]+")
