@@ -32,9 +32,9 @@ def steps_to_settle(rank: int, world: int, measured: bool) -> dict[str, Any]:
     steps = 0
     enter = Choice.enter
 
-    def noted(self: Choice, phase: str, more: str = "") -> None:
+    def noted(self: Choice, phase: str, *more: Any) -> None:
         phases.append([steps, phase.split()[0]])
-        enter(self, phase, more)
+        enter(self, phase, *more)
 
     Choice.enter = noted  # type: ignore[method-assign]
     twins = Twins(Plain, sgd, plan="auto", **({} if measured else {"network": SLOW}))

@@ -226,7 +226,10 @@ def test_a_worker_that_is_killed_is_named_and_the_others_end(folder: Path) -> No
     time.sleep(1.0)
     os.kill(*measuring(folder, "1"), signal.SIGKILL)
     ran = ended(process)
-    assert ran == Ran(2, "", "hocket: worker 1 was ended by signal 9 while measuring\n")
+    assert ran == Ran(2, "", ran.err)
+    said, refusal = ran.err.splitlines()
+    assert said.startswith("measuring: 10001 rounds of 503 MB a worker, so at least 11.2 h at 1 Gbit/s")
+    assert refusal == "hocket: worker 1 was ended by signal 9 while measuring"
     assert measuring(folder) == []
 
 
