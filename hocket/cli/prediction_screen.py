@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from hocket.graph import StepGraph
     from hocket.network import Network
     from hocket.predictor import Prediction
+    from hocket.predictor.node_copies import NodeCopies
     from hocket.report.prediction_measured import MeasuredThroughput
 
 _CROWDED, _CROWDED_LIMIT = 1.5, 1.1
 """Times its share of the bytes, from which a server is said to have most, and where that is the limit."""
-_KEEPING = ("fsdp-zero2", "search", "exact")  # keep units gathered, or choose which
 
 
 class Answer(NamedTuple):
@@ -76,16 +76,23 @@ def show_rows(
 
 
 def following_command(
-    context: typer.Context, graph: StepGraph, rows: Sequence[Prediction], bandwidth_bps: float
+    context: typer.Context,
+    graph: StepGraph,
+    network: Network,
+    rows: Sequence[Prediction],
+    copied: NodeCopies | None,
 ) -> str:
     """The command that may make steps shorter; what ``tune`` does not rank is asked of the other exchange.
 
-    Where one worker alone is fastest, no order of transfers helps as much as a faster network.
+    Where one worker alone is fastest, no order of transfers helps as much as a faster network. ``copied``:
+    copies in nodes that are faster than all of ``rows``.
     """
     from hocket.predictor.prediction_curves import curves, saturation
 
     if again := measure_again(context, graph):
         return again
+    if copied is not None:
+        return _a_copy_a_node(context, copied)
     step = str(context.params["step"])
     row = max(rows, key=lambda row: row.throughput)
     if row.mode == "async":
@@ -93,16 +100,15 @@ def following_command(
         return command_line(context, "hocket", "predict", step, like=like, architecture="allreduce")
     clip = context.params["clip"] or None
     if row.workers == 1 or (row.speedup or 1.0) < 1.0:
-        faster = scaled_text(10 * bandwidth_bps, "bit/s").replace(" ", "")
+        faster = scaled_text(10 * network.bandwidth_bps, "bit/s").replace(" ", "")
         same = (*NETWORK_OPTIONS, "workers", "servers", "architecture", "mode")
         return command_line(context, "hocket", "predict", step, clip=clip, like=same, bandwidth=faster)
     (curve,) = (curve for curve in curves(rows) if row in curve)
     chosen = saturation(curve) or row  # more workers are not worth an order of transfers, either
-    chosen = _slower_at_twice(curve, chosen) or chosen
+    slower = _slower_at_twice(curve, chosen)
+    chosen = slower or chosen
     servers = chosen.servers or None
-    if of_groups := _a_copy_a_node(context, chosen):
-        return of_groups
-    if without_gain := _beyond_order(context, chosen, bandwidth_bps):
+    if without_gain := _beyond_order(context, chosen, network.bandwidth_bps):
         return without_gain
     of_shards = {name: context.params[name] for name in ("memory", "shards")}
     if chosen.architecture == "fsdp":
@@ -111,38 +117,30 @@ def following_command(
         context, "hocket", "tune", step, clip=clip, workers=chosen.workers, servers=servers, **of_shards
     )
     if not _sends_more_than_it_must(chosen):
-        return command
+        return command if slower is None else f"{command}  # does another plan make {slower.workers} faster?"
     busy = f"{chosen.bottleneck_utilization:.0%}"
     return f"{command}  # the {chosen.bottleneck} takes {busy} of a step: units that stay gathered send less"
 
 
-def _a_copy_a_node(context: typer.Context, row: Prediction) -> str:
-    """The command for groups of a node's GPUs, where the network between nodes binds; "" elsewhere."""
-    gpus = context.params["gpus_per_node"] or 1
-    chosen = context.params["shards"] is not None or context.params["plan"] is not None
-    across = not chosen and 1 < gpus < row.workers and row.workers % gpus == 0
-    binds = row.architecture == "fsdp" and row.policy not in _KEEPING and "processors" not in row.bottleneck
-    if not (across and binds):
-        return ""
+def _a_copy_a_node(context: typer.Context, copied: NodeCopies) -> str:
+    """The command for groups of a node's GPUs, which ``copied`` found to be faster."""
     command = command_line(
         context,
         *("hocket", "predict", str(context.params["step"])),
         like=(*NETWORK_OPTIONS, "clip", "policy", "memory"),
         architecture="fsdp",
-        workers=f"{gpus},{row.workers}",
-        shards=gpus,
+        workers=f"{copied.gpus},{copied.row.workers}",
+        shards=copied.gpus,
     )
-    why = f"the {row.bottleneck} takes {row.bottleneck_utilization:.0%} of a step"
-    return f"{command}  # {why}: a copy in each node (HSDP) sends less between them"
+    return f"{command}  # a copy in each node (HSDP) sends less between them"
 
 
 def _sends_more_than_it_must(row: Prediction) -> bool:
     """True if the network is nearly all of a sharded step that gathers parameters twice."""
+    from hocket.predictor.node_copies import gathers_twice
     from hocket.report.verdicts import LITTLE
 
-    if row.architecture != "fsdp" or row.policy in _KEEPING or "processors" in row.bottleneck:
-        return False
-    return row.bottleneck_utilization >= 1 - LITTLE
+    return gathers_twice(row) and row.bottleneck_utilization >= 1 - LITTLE
 
 
 def _slower_at_twice(curve: Sequence[Prediction], row: Prediction) -> Prediction | None:

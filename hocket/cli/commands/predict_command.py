@@ -71,6 +71,7 @@ def predict(
     from hocket.graph import load_step
     from hocket.predictor.answer import verdicts
     from hocket.predictor.idle_racks import idle_racks_note
+    from hocket.predictor.node_copies import copy_a_node
     from hocket.predictor.prediction_request import Request
     from hocket.predictor.racks import seen_by_all_reduce
     from hocket.predictor.step_exchange import exchange_line
@@ -132,8 +133,11 @@ def predict(
         settings.append(option_setting(context, "skip", request["skip"], ""))
     sharded = exchange.value == "fsdp"
     memory = None if sharded else memory_verdict(graph, 1 if on_servers else max(num_workers))
+    copied = copy_a_node(graph, network, request, rows)
+    copies = [] if copied is None else [copied.text]
     more = [*map(capitalized, checked), *_beside(graph, network, request, rows)]
-    told = [*map(capitalized, verdicts(rows, _link(network, planning, max(num_workers)))), *more]
+    link = _link(network, planning, max(num_workers)) + (", one copy among all" if copies else "")
+    told = [*copies, *map(capitalized, verdicts(rows, link)), *more]
     most = max(rows, key=lambda row: (row.workers, row.servers))
     exchanged = capitalized(exchange_line(graph, network, request, most))
     answer = Answer(
@@ -142,12 +146,12 @@ def predict(
             filter(None, [_assumed(graph, network, rows, applying(settings, exchange.value)), exchanged])
         ),
         [*crowded_servers(graph, rows), *([] if sharded else unknown_memory(graph))],
-        following_command(context, graph, rows, network.bandwidth_bps),
+        following_command(context, graph, network, rows, copied),
     )
     _write_page(output, rows, points, answer)
     if output.json:
         _print_json(context, rows, settings, exchange.value, memory)
-        for line in more:
+        for line in [*copies, *more]:
             note(line)
     else:
         gpus = 1 if network.nodes is None else network.nodes.gpus

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+import hocket
 from hocket.graph.step import MEASURE_AGAIN
-from tests.unit.cli.test_commands import BRANCHES, hocket, in_tmp
+from tests.unit.cli.test_commands import BRANCHES, in_tmp
+from tests.unit.cli.test_commands import hocket as run
 
 __all__ = ["in_tmp"]
 
@@ -18,12 +20,17 @@ TUNED = ("--budget", "1s")
 NOWHERE = ("--bandwidth", "1bit/s", "--workers", "4")
 
 
-def following(*command: str) -> str:
-    ran = hocket(*command)
+def screen(*command: str) -> tuple[list[str], str]:
+    """The lines of a command's answer, and the command that it says comes next."""
+    ran = run(*command)
     assert ran.status == 0, ran.err
-    last: str = ran.out.splitlines()[-1]
+    *lines, last = ran.out.splitlines()
     assert last.startswith("Next: ")
-    return last.removeprefix("Next: ")
+    return lines, last.removeprefix("Next: ")
+
+
+def following(*command: str) -> str:
+    return screen(*command)[1]
 
 
 def test_where_computing_is_all_of_a_step_more_workers_are_asked_about(in_tmp: Path) -> None:
@@ -38,7 +45,7 @@ def test_more_workers_that_were_tried_and_are_slower_are_not_asked_about(in_tmp:
     nodes = ("--gpus-per-node", "2", "--intra-bandwidth", "450GB/s", "--latency", "20s", "--steps", "20")
     said = following("predict", BRANCHES, "--workers", "2,4", *nodes)
     assert said.startswith("hocket tune ")
-    assert said.endswith(" --workers 4")
+    assert said.endswith(" --workers 4  # does another plan make 4 faster?")
     said = following("predict", BRANCHES, "--workers", "2,8", *nodes, "--latency", "100s")
     assert said.startswith(f"hocket predict {BRANCHES} --workers 4,8 ")  # 4 were not tried
 
@@ -99,18 +106,26 @@ def test_a_sharded_step_that_the_network_between_nodes_binds_is_asked_about_with
     in_tmp: Path,
 ) -> None:
     step = Path(__file__).parents[3] / "examples" / "resnet50_h100.step.json.gz"
-    sharded = ("predict", str(step), "--architecture", "fsdp", "--steps", "20", "--bandwidth", "10Gbit/s")
-    said = following(*sharded, "--workers", "16", "--gpus-per-node", "8")
-    assert re.search(
-        r"^hocket predict .* --workers 8,16 --shards 8  # the network takes \d+% of a step:", said
+    sharded = ("predict", str(step), "--architecture", "fsdp", "--steps", "20")
+    hocket.save_cluster(
+        hocket.ClusterFile(gpus_per_node=8, intra_bandwidth_bps=3.6e12, bandwidth_bps=10e9), "c.json"
     )
-    assert said.endswith(": a copy in each node (HSDP) sends less between them")
+    nodes = ("--gpus-per-node", "8", "--bandwidth", "10Gbit/s", "--latency", "0s")
+    for network in (nodes, ("--cluster", "c.json")):
+        said, next_line = screen(*sharded, "--workers", "8,16", *network)
+        assert re.search(r"^hocket predict .* --workers 8,16 --shards 8  # ", next_line)
+        assert next_line.endswith("# a copy in each node (HSDP) sends less between them")
+        told = re.match(r"With a copy .* \(--shards 8\) 16 workers reach (\S+ k examples/s), ", said[0])
+        assert ", one copy among all: 16 workers are slower than 8 " in said[1]
+        grouped, _ = screen(*sharded, "--workers", "16", *network, "--shards", "8")
+        assert told is not None
+        assert f": 16 workers reach {told[1]} " in grouped[0]
     for other in (("16", "--shards", "8"), ("8",), ("12",)):
-        assert "HSDP" not in following(*sharded, "--workers", *other, "--gpus-per-node", "8")
-    made = ("plan", str(step), "--architecture", "fsdp", "--workers", "16", "--gpus-per-node", "8")
-    following(*made, "--bandwidth", "10Gbit/s", "--policy", "fsdp", "-o", "plan.json")
-    given = ("--workers", "16", "--gpus-per-node", "8", "--plan", "plan.json")
-    assert "HSDP" not in following(*sharded, *given)
+        assert "HSDP" not in following(*sharded, "--workers", *other, *nodes)
+    assert "HSDP" not in following(*sharded, "--workers", "8,16", *nodes, "--bandwidth", "1Gbit/s")
+    made = ("plan", str(step), "--architecture", "fsdp", "--workers", "16", *nodes)
+    following(*made, "--policy", "fsdp", "-o", "plan.json")
+    assert "HSDP" not in following(*sharded, "--workers", "16", *nodes, "--plan", "plan.json")
 
 
 def test_a_plan_of_gpus_that_torch_has_as_a_setting_names_it(in_tmp: Path) -> None:
