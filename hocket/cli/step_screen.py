@@ -111,6 +111,16 @@ def remarks_on(graph: StepGraph, *, wide: bool, sharded: bool = False) -> list[s
     return remarks
 
 
+def exact_remark(graph: StepGraph, rows: Sequence[ResultRow]) -> list[str]:
+    """A remark on an optimum of the mean step among ``rows`` of several steps; none where there is none."""
+    if graph.num_samples == 1 or not any(row.status == "optimal" for row in rows):
+        return []
+    return [
+        f"Exact is proven the best if all steps were alike; its time here is by all {graph.num_samples} steps"
+        " of the profile, as every policy's is"
+    ]
+
+
 def halves_remark(plan: Plan) -> list[str]:
     """A remark on a plan with reductions in halves; none on another."""
     halves = sum(reduction.halves for reduction in plan.reductions)

@@ -121,7 +121,8 @@ def plan(
         tac, ibatch-greedy, ibatch, p3. For AllReduce: wfbp, ddp, horovod, caramel, bytescheduler, ddp-best.
         Fully sharded: fsdp, fsdp-zero2, fsdp-tic, fsdp-tac, fsdp-ibatch, simplefsdp. For each: search, and
         exact, which takes steps of up to 200 operations and 40 parameters and needs OR-tools (the extra
-        optimal); fully sharded it takes steps of few blocks and needs nothing.
+        optimal); fully sharded it takes steps of few blocks and needs nothing. What it proves holds for the
+        mean of a profile's steps.
     architecture
         "ps", "allreduce" or "fsdp"; None: the policy's own, for ``exact`` and ``search`` AllReduce unless
         the network or ``barrier`` is one of servers.
@@ -274,7 +275,7 @@ def _sharded_plan(
     if is_chain(graph):
         plans.append(planners.ibatch().plan)
     if policy == "exact":
-        made = planners.exact(plans, budget_s=budget_s)
+        made = planners.exact(plans, seed=seed, budget_s=budget_s)
     else:
         made = planners.search(plans, seed=seed, budget_s=budget_s)
     plan = for_workers(made.plan, network)

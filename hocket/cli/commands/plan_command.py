@@ -32,6 +32,7 @@ from hocket.cli.step_screen import (
     STEP,
     beside_usual,
     clipping_answer,
+    exact_remark,
     halves_remark,
     planned_by,
     remarks_on,
@@ -115,6 +116,7 @@ def plan(
         None if sharded else memory_verdict(graph, 1 if made.architecture == "ps" else num_workers),
         [
             result_verdict(row, usual_row(rows), where),
+            *exact_remark(graph, [row]),
             *sharded_memory_answer(graph, network, made, planning.memory_bytes()),
             *clipping_answer(context, measured, network, rows),
         ],

@@ -34,6 +34,7 @@ from hocket.cli.step_screen import (
     STEP,
     beside_usual,
     clipping_answer,
+    exact_remark,
     halves_remark,
     planned_by,
     remarks_on,
@@ -137,6 +138,7 @@ def simulate(
     show(
         [
             result_verdict(row, usual_row(rows), where),
+            *exact_remark(graph, [row]),
             *sharded_memory_answer(graph, network, planned.plan, planning.memory_bytes()),
             *clipping_answer(context, measured, network, rows),
             *caution(graph),

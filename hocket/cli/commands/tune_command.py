@@ -32,6 +32,7 @@ from hocket.cli.printing import note, print_json, progress
 from hocket.cli.screen import Sheet, command_line, show
 from hocket.cli.step_screen import (
     STEP,
+    exact_remark,
     halves_remark,
     measured_gains,
     remarks_on,
@@ -201,6 +202,7 @@ def tune(
                 *ranking_remarks(ranked, found.alike_s),
                 *measured_gains(graph),
                 *halves_remark(found.plan),
+                *exact_remark(graph, ranked),
                 *whole_remark(context, graph, exchange.value),
                 *([] if sharded else unknown_memory(graph)),
                 *_free_slices(network),

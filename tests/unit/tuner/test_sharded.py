@@ -10,6 +10,7 @@ import pytest
 from hocket.errors import HocketError
 from hocket.graph import StepGraph, check_plan
 from hocket.network import Network, Nodes, ShardGroups
+from hocket.planner import policies_of
 from hocket.sim import simulate
 from hocket.sim.sharded_evaluator import ShardedEvaluator
 from hocket.tuner import Exchange, make_plan, tune
@@ -92,6 +93,21 @@ def test_uneven_steps_are_ranked_searched_and_weighed_against_memory_by_the_same
     assert (found.best.memory_bytes, found.best.iteration_s) in [
         (size, pytest.approx(seconds, rel=1e-3)) for size, seconds in found.frontier
     ]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_exact_units_of_uneven_steps_are_as_short_as_any_policys_by_the_times_that_rank_them(
+    seed: int,
+) -> None:
+    graph, network = uneven(seed), dataclasses.replace(NETWORK, bandwidth_bps=3e10)
+    made = make_plan(graph, network, "exact", Exchange(architecture="fsdp"), budget_s=30.0)
+    plans = [make_plan(graph, network, name).plan for name in policies_of("fsdp")]
+    exact_s, *others_s = (simulate(graph, plan, network).row.iteration_s for plan in (made.plan, *plans))
+    assert exact_s <= min(others_s)
+    mean = dataclasses.replace(graph, durations_s=graph.durations_s.mean(axis=1, keepdims=True))
+    judge = ShardedEvaluator(mean, network)
+    least_s = judge.seconds(make_plan(mean, network, "exact", Exchange(architecture="fsdp")).plan)
+    assert (made.status == "optimal") == (judge.seconds(made.plan) <= least_s * (1 + 1e-9))
 
 
 def test_groups_of_shards_gather_inside_and_reduce_between() -> None:
