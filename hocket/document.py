@@ -308,6 +308,12 @@ def _replace(target: Path, data: bytes) -> None:
                     os.unlink(temporary)
 
 
+def is_replaced(path: str | Path) -> bool:
+    """Tell whether a file is there, and not empty, that writing to ``path`` puts another one in place of."""
+    target = Path(path)
+    return _open_file(path) is None and target.is_file() and target.stat().st_size > 0
+
+
 def check_writable(path: str | Path, *inputs: str | Path) -> None:
     """Refuse an output path that cannot be written or is also an input, before the work for it is done."""
     target, descriptor = Path(path), _open_file(path)

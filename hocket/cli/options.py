@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from hocket.cli.panels import GENERAL, OUTPUT, SIMULATION, WORKERS, option
+from hocket.cli.printing import note
 from hocket.errors import HocketError
 
 WORKERS_ASSUMED = 4
@@ -154,13 +155,22 @@ def inputs(*paths: Path | None) -> list[Path]:
     return [path for path in paths if path is not None]
 
 
+def check_written(output: Path, *others: str | Path) -> None:
+    """As :func:`hocket.document.check_writable`, and says of a file that is there that it gets replaced."""
+    from hocket.document import check_writable, is_replaced
+
+    check_writable(output, *others)
+    if is_replaced(output):
+        note(f"{output}: there is one, which is replaced")
+
+
 def check_beside_result(output: Path, *others: Path) -> None:
-    """As :func:`hocket.document.check_writable`, of a command that prints its result: a file beside it."""
-    from hocket.document import check_writable, is_standard_output
+    """As :func:`check_written`, of a command that prints its result: a file beside it."""
+    from hocket.document import is_standard_output
 
     if is_standard_output(output):
         raise HocketError(f"{output}: standard output is for the result; name a file")
-    check_writable(output, *others)
+    check_written(output, *others)
 
 
 def check_apart(one: Path, other: Path, what: str) -> None:

@@ -130,16 +130,23 @@ class _FirstOptimizer:
     @property
     def so_far(self) -> str:
         """A clause on the number of steps that were seen, and that are needed."""
-        needed = needed_steps(self._steps) + 1
         if self._optimizer is None:
             return (
                 "and no optimizer stepped in this process (others that it starts are not seen): give a script"
                 " that trains when it is run, or FILE.py:FACTORY"
             )
-        seen = 1 + (0 if self._watching is None else self._watching.steps.num_seen)
+        seen, needed = self._with_first(0 if self._watching is None else self._watching.steps.num_seen)
         return (
             f"after {seen} of {needed} optimizer steps that are needed; let it train longer, or lower --steps"
         )
+
+    def _with_first(self, watched: int) -> tuple[int, int]:
+        """The script's steps, seen and needed: those watched, and the first, which shows what to watch."""
+        return watched + 1, needed_steps(self._steps) + 1
+
+    def _tell_progress(self, watched: int, _needed: int) -> None:
+        if self._progress is not None:
+            self._progress(*self._with_first(watched))
 
     def _stepped(self, optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
         if self._optimizer is None:
@@ -164,7 +171,7 @@ class _FirstOptimizer:
                 batch_size=self._batch_size,
                 done=self._done,
                 failed=self._fail,
-                progress=self._progress,
+                progress=self._tell_progress,
             )
         except HocketError as error:
             self._fail(error)

@@ -62,10 +62,9 @@ def generate(
 ) -> None:
     """Draw a job set."""
     from hocket.cluster.workloads import with_overlap
-    from hocket.document import check_writable
 
     if output is not None:
-        check_writable(output)
+        options.check_written(output)
     drawn = drawn_jobs(workload, seed, jobs, sizes, period)
     _put(with_overlap(drawn) if overlap else drawn, output)
 
@@ -167,10 +166,9 @@ def import_(
 ) -> None:
     """Make a job set of a trace, or JSON and CSV of each other, and say what had to be assumed."""
     from hocket.cluster.workloads import import_trace
-    from hocket.document import check_writable
 
     if output is not None:
-        check_writable(output, *options.inputs(file, taken.throughputs, taken.job_table))
+        options.check_written(output, *options.inputs(file, taken.throughputs, taken.job_table))
     imported = import_trace(kind, taken.request(file, seed))
     _put(imported.jobs, output)
     for line in imported.notes:

@@ -41,7 +41,7 @@ def compare(
     import msgspec
 
     from hocket.columns import in_one_line, narrow
-    from hocket.document import check_writable, read_document, write_whole
+    from hocket.document import read_document, write_whole
     from hocket.interop import timeline_from_document
     from hocket.origin import origin_of
     from hocket.report.comparison import compare as run
@@ -57,7 +57,7 @@ def compare(
 
     options.check_printed(json, wide)
     if output is not None:
-        check_writable(output, predicted, measured)
+        options.check_written(output, predicted, measured)
     documents = [read_document(path) for path in (predicted, measured)]
     sources = (str(predicted), str(measured))
     (expected, _), (happened, _) = map(timeline_from_document, documents, sources)

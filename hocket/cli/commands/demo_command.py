@@ -112,6 +112,7 @@ def demo(
     from hocket.profiler import load, make_step, profile_step
     from hocket.report.result_files import Entry
     from hocket.report.step_page import render
+    from hocket.report.uncertain_gain import uncertain_gain
     from hocket.report.verdicts import on_workers, ranking_verdict
     from hocket.tuner import tune
 
@@ -125,6 +126,8 @@ def demo(
         output.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise HocketError(f"{output}: cannot be made a folder: {error.strerror}") from None
+    page = output / "report.html"
+    options.check_written(page)
     with progress(f"profiling {model}, batch size {batch_size}") as report:
         step = make_step(*setup[:4])
         measured = profile_step(
@@ -157,10 +160,10 @@ def demo(
         where = on_workers(found.best, scaled_text(network.bandwidth_bps, "bit/s"))
         told = ranking_verdict(found.ranked, where)
         answers.append(f"{model} by {_EXCHANGES[architecture].lower()}, {told}")
+        answers += uncertain_gain(graph, found.ranked, found.alike_s)
         sheets.append(
             step_sheet(found.ranked, of=found.best.policy, wide=out.wide, title=_EXCHANGES[architecture])
         )
-    page = output / "report.html"
     write_whole(render(entries).encode(), page)
     asked = [*step_settings(context, network), *of_network]
     asked += other_options(context, asked)

@@ -80,7 +80,7 @@ def import_kineto(
 
     They are of GPUs: a trace of CPUs alone is refused, and `hocket profile` measures such a step.
     """
-    from hocket.document import check_writable, write_json
+    from hocket.document import write_json
     from hocket.graph import save_plan
     from hocket.graph.plan import transfers_text
     from hocket.graph.recorded_plan import recorded_plan
@@ -88,12 +88,12 @@ def import_kineto(
     from hocket.interop.kineto.traced_job import read_job
 
     given = [*traces, *options.inputs(reading.execution_trace)]
-    check_writable(output, *given)
+    options.check_written(output, *given)
     if network_out is not None:
-        check_writable(network_out, *given)
+        options.check_written(network_out, *given)
         options.check_apart(network_out, output, "the network and the step")
     if plan_out is not None:
-        check_writable(plan_out, *given)
+        options.check_written(plan_out, *given)
         options.check_apart(plan_out, output, "the plan and the step")
         if network_out is not None:
             options.check_apart(plan_out, network_out, "the plan and the network")
@@ -169,10 +169,9 @@ def import_chakra(
     allow_no_gradients: Unplanned = False,
 ) -> None:
     """Chakra execution traces as a step; one that Hocket exported reads back equal."""
-    from hocket.document import check_writable
     from hocket.interop.chakra.chakra_step import import_chakra as run
 
-    check_writable(output, *traces)
+    options.check_written(output, *traces)
     with progress("reading"):
         imported = run(traces, allow_no_gradients=allow_no_gradients)
     _put(imported, output)
@@ -191,11 +190,11 @@ def export_chakra(
     ] = None,
 ) -> None:
     """A step as a Chakra execution trace: operations, and an all-reduce for each parameter or as planned."""
-    from hocket.document import check_writable, write_bytes
+    from hocket.document import write_bytes
     from hocket.graph import load_step
     from hocket.interop.chakra.chakra_export import chakra_bytes
 
-    check_writable(output, *options.inputs(step, plan))
+    options.check_written(output, *options.inputs(step, plan))
     graph = load_step(step)
     write_bytes(chakra_bytes(graph, _plan(plan, graph)), output)
     note(f"{output}: {graph.num_operations} operations as nodes, durations in whole microseconds")
@@ -236,11 +235,11 @@ def export_perfetto(
     links: LinkOptions,
 ) -> None:
     """A timeline, or a step that is simulated under a plan, as a trace for ui.perfetto.dev."""
-    from hocket.document import check_writable, read_document, write_json
+    from hocket.document import read_document, write_json
     from hocket.graph.io import step_from_document
     from hocket.interop import TIMELINE_FORMAT, timeline_document
 
-    check_writable(output, *options.inputs(source, run.plan, links.network_file))
+    options.check_written(output, *options.inputs(source, run.plan, links.network_file))
     document = read_document(source)  # once: it may be a pipe
     if isinstance(document, dict) and document.get("format") == TIMELINE_FORMAT:
         of_steps = {

@@ -70,12 +70,13 @@ def plan(
     seed: options.Seed = 0,
 ) -> None:
     """Plan what is transferred in which order, with what the simulator expects of it."""
-    from hocket.document import check_writable, is_standard_output
+    from hocket.document import is_standard_output
     from hocket.graph import load_step, save_plan
     from hocket.graph.clipped_step import clipped_for
     from hocket.graph.io import plan_document
     from hocket.report.memory_verdict import memory_answers, memory_verdict, unknown_memory
     from hocket.report.sharded_verdict import sharded_memory_answer, sharded_remark
+    from hocket.report.uncertain_gain import uncertain_gain
     from hocket.report.verdicts import gains, on_workers, result_verdict, usual_row
     from hocket.sim import simulate
     from hocket.tuner.policies import architecture_of
@@ -100,7 +101,7 @@ def plan(
         **usual_latency(context),
     )
     if output is not None:
-        check_writable(output, *options.inputs(step, net.network_file, net.cluster))
+        options.check_written(output, *options.inputs(step, net.network_file, net.cluster))
     graph = clipped_for(measured, exchange.value) if planning.clip else measured
     planned = planned_by(graph, network, policy, exchange.value, planning, seed)
     with progress("simulating") as report:
@@ -116,6 +117,7 @@ def plan(
         None if sharded else memory_verdict(graph, 1 if made.architecture == "ps" else num_workers),
         [
             result_verdict(row, usual_row(rows), where),
+            *uncertain_gain(graph, rows),
             *exact_remark(graph, [row]),
             *sharded_memory_answer(graph, network, made, planning.memory_bytes()),
             *clipping_answer(context, measured, network, rows),

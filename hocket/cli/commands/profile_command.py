@@ -174,13 +174,12 @@ def profile(
     A SCRIPT.py is run as python would, alone as torchrun would, and ended when steps of the first optimizer
     that steps in it are measured, from its second one on: 4, then --steps sampled and as many plain ones.
     """
-    from hocket.document import check_writable
     from hocket.graph import save_step
     from hocket.profiler import set_num_threads
     from hocket.report.memory_verdict import memory_answers, memory_verdict
 
     step.check()
-    check_writable(output, target.rpartition(":")[0] or target)
+    options.check_written(output, target.rpartition(":")[0] or target)
     if target.endswith(".py"):
         step.check_script(target)
     elif arguments:

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from hocket.cli import options
 from hocket.cli.panels import OUTPUT, option
 from hocket.cli.printing import note
 
@@ -24,10 +25,10 @@ def report(
     ],
 ) -> None:
     """Rank results on one self-contained HTML page, or show a training run: its steps and its waits."""
-    from hocket.document import check_writable, write_whole
+    from hocket.document import write_whole
     from hocket.report.pages import render_results
     from hocket.report.result_files import load_results
 
-    check_writable(output, *results)
+    options.check_written(output, *results)
     write_whole(render_results(load_results(results)).encode(), output)
     note(f"{output}: open it in a browser")

@@ -77,6 +77,7 @@ def simulate(
     from hocket.origin import origin
     from hocket.planner.named_planners import USUAL
     from hocket.report.sharded_verdict import sharded_memory_answer, sharded_remark
+    from hocket.report.uncertain_gain import uncertain_gain
     from hocket.report.verdicts import gains, on_workers, result_verdict, usual_row
     from hocket.sim import simulate as run
     from hocket.tuner.policies import architecture_of
@@ -138,6 +139,7 @@ def simulate(
     show(
         [
             result_verdict(row, usual_row(rows), where),
+            *uncertain_gain(graph, rows),
             *exact_remark(graph, [row]),
             *sharded_memory_answer(graph, network, planned.plan, planning.memory_bytes()),
             *clipping_answer(context, measured, network, rows),

@@ -130,7 +130,6 @@ def _planned(wanted: str, architecture: str) -> tuple[Plan | None, dict[str, str
 
 def _told(asked: train_options.ScriptOptions, architecture: str, script: Sequence[str]) -> dict[str, str]:
     """The variables that tell processes of everything but the plan."""
-    from hocket.document import check_writable
     from hocket.network.fit_quality import OF_ALL_REDUCE, OF_SERVERS
 
     # By default torchrun's processes meet in a store that outlives them: those that are started again would
@@ -149,7 +148,7 @@ def _told(asked: train_options.ScriptOptions, architecture: str, script: Sequenc
         told["HOCKET_NETWORK"] = str(network_file.absolute())
     if asked.timeline is not None:
         plan = None if asked.plan is None else Path(asked.plan)
-        check_writable(asked.timeline, *options.inputs(network_file, plan, Path(script[0])))
+        options.check_written(asked.timeline, *options.inputs(network_file, plan, Path(script[0])))
         told["HOCKET_TIMELINE"] = str(asked.timeline.absolute())
     return told
 

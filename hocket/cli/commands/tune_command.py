@@ -103,6 +103,7 @@ def tune(
         sharded_remark,
     )
     from hocket.report.step_page import render
+    from hocket.report.uncertain_gain import uncertain_gain
     from hocket.report.verdicts import (
         best_buckets,
         clipping_verdict,
@@ -175,10 +176,10 @@ def tune(
         )
     else:
         where = on_workers(best, link_text(network, best.workers), clip=planning.clip)
-        beside = []
+        beside = [capitalized(line) for line in uncertain_gain(graph, ranked, found.alike_s)]
         if planning.clip:
             said = clipping_verdict(found.ranked, found.unclipped), halves_verdict(found.ranked, found.plans)
-            beside = [capitalized(line) for line in said if line]
+            beside += [capitalized(line) for line in said if line]
         verdict = capitalized(ranking_verdict(ranked, where, found.alike_s))
         beside += map(capitalized, sharded_memory_answer(graph, network, found.plan, limit))
         beside += [] if limit is None else [capitalized(limit_verdict(found.ranked, limit))]

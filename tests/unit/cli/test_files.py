@@ -53,7 +53,9 @@ def test_what_the_shell_opened_is_written_to_and_not_replaced(in_tmp: Path) -> N
     with open("plans.json", "ab") as opened:
         opened.write(b"first\n")
         opened.flush()
-        assert hocket(*PLAN, "-o", f"/dev/fd/{opened.fileno()}").status == 0
+        ran = hocket(*PLAN, "-o", f"/dev/fd/{opened.fileno()}")
+        assert ran.status == 0, ran.err
+        assert "replaced" not in ran.err
         opened.write(b"\nlast")
     first, plan, last = (in_tmp / "plans.json").read_text().splitlines()
     assert (first, json.loads(plan)["policy"], last) == ("first", "tac", "last")
@@ -77,6 +79,28 @@ def test_what_the_shell_opened_is_written_to_and_not_replaced(in_tmp: Path) -> N
 def test_nothing_else_stands_where_the_result_is_printed(arguments: tuple[str, ...], in_tmp: Path) -> None:
     assert "standard output is for the result; name a file" in refused(hocket(*arguments))
     assert list(in_tmp.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("command", "written"),
+    [
+        (("plan", STEP, "--policy", "tac", "-o", "out"), "out"),
+        (("tune", BRANCHES, "--budget", "0.1s"), "branches.tuned.plan.json"),
+        (("simulate", BRANCHES, "--timeline", "out"), "out"),
+        (("predict", BRANCHES, "--workers", "2", "--steps", "20", "--plot", "out"), "out"),
+        (("cluster", "generate", "paper", "--jobs", "2", "-o", "out"), "out"),
+    ],
+)
+def test_a_file_that_is_replaced_is_said_to_be(command: tuple[str, ...], written: str, in_tmp: Path) -> None:
+    said = f"{written}: there is one, which is replaced"
+    for before in (None, ""):
+        if before is not None:
+            Path(written).write_text(before)
+        assert said not in hocket(*command).err.splitlines()
+    ran = hocket(*command)
+    assert ran.status == 0, ran.err
+    assert said in ran.err.splitlines()
+    assert said not in hocket("-q", *command).err
 
 
 def test_two_outputs_are_not_one_file(in_tmp: Path) -> None:

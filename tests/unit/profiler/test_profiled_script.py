@@ -199,6 +199,14 @@ def step(model=model):
 """
 
 
+def test_the_steps_that_are_told_of_on_the_way_are_those_of_the_end(script):
+    told = []
+    path = script(SHORT + "for _ in range(4): step()")
+    said = refusal(path, progress=lambda done, total: told.append((done, total)))
+    assert told == [(2, 7), (3, 7), (4, 7)]
+    assert "after 4 of 7 optimizer steps that are needed" in said
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
