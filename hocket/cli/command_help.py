@@ -17,6 +17,7 @@ from hocket.cli import printing
 from hocket.cli.help_sections import described
 from hocket.cli.help_text import help_text
 from hocket.cli.panels import GENERAL, option
+from hocket.text import listed
 
 _PARSED = re.compile(", unable to parse string as an? .*")
 _SEVERAL_WORKERS = re.compile(
@@ -34,7 +35,7 @@ EXAMPLES = {
     "diagnose": "trace.json",
     "cluster simulate": "jobs.json --placement lwf-1 --policy ada-srsf",
 }
-"""Arguments to try a command with, for where it has none."""
+"""Arguments to try a command with, for where some are missing."""
 _NOT_ONE_OF = re.compile(r"'(?P<name>[^']*)' is not one of (?P<valid>.*)")
 
 
@@ -204,6 +205,26 @@ class App(typer.Typer):
         return registered
 
 
+def _missing(context: Any) -> str:
+    """The arguments and the options that a command has to have, of those that its line has not."""
+    lacking = [param for param in context.command.params if param.required]
+    # Those that are there are read before the first one that is missing ends that.
+    lacking = [param for param in lacking if context.params.get(param.name) is None]
+    arguments = [f"'{param.metavar or param.name.upper()}'" for param in lacking if not _is_option(param)]
+    options = [f"'{max(param.opts, key=len)}'" for param in lacking if _is_option(param)]
+    return listed(
+        [
+            f"{kind}{'s' if len(names) > 1 else ''} {listed(names)}"
+            for kind, names in (("argument", arguments), ("option", options))
+            if names
+        ]
+    )
+
+
+def _is_option(param: Any) -> bool:
+    return bool(param.param_type_name == "option")
+
+
 def usage_error(error: Any) -> str:
     """The error of a command line, the nearest valid name, and the command that explains its options."""
     message = error.format_message().rstrip(".").replace("Value error, ", "")
@@ -218,8 +239,10 @@ def usage_error(error: Any) -> str:
     context = getattr(error, "ctx", None)
     path = "hocket" if context is None else context.command_path
     example = EXAMPLES.get(path.removeprefix("hocket "))
-    if message.startswith("Missing argument") and example is not None:
-        message += f"; for example: {path} {example}"
+    if message.startswith("Missing ") and context is not None:
+        message = (
+            f"Missing {_missing(context)}{'' if example is None else f'; for example: {path} {example}'}"
+        )
     several = _SEVERAL_WORKERS.search(message)
     if several is not None and path in _OF_ONE_NUMBER:
         return (

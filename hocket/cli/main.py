@@ -92,6 +92,8 @@ def main() -> NoReturn:
     status = 0
     try:
         status = app(prog_name="hocket", standalone_mode=False) or 0
+        if not status:
+            printing.print_end()
         if sys.stdout is not None:
             sys.stdout.flush()
     except HocketError as error:

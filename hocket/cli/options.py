@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from hocket.cli.panels import GENERAL, OUTPUT, SIMULATION, WORKERS, option
-from hocket.cli.printing import note
+from hocket.cli.printing import note_at_end
 from hocket.errors import HocketError
 
 WORKERS_ASSUMED = 4
@@ -156,12 +156,12 @@ def inputs(*paths: Path | None) -> list[Path]:
 
 
 def check_written(output: Path, *others: str | Path) -> None:
-    """As :func:`hocket.document.check_writable`, and says of a file that is there that it gets replaced."""
+    """As :func:`hocket.document.check_writable`; the end says of a file that was there that it is replaced."""
     from hocket.document import check_writable, is_replaced
 
     check_writable(output, *others)
     if is_replaced(output):
-        note(f"{output}: there is one, which is replaced")
+        note_at_end(f"{output}: the file that was there is replaced")
 
 
 def check_beside_result(output: Path, *others: Path) -> None:

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, ClassVar, TextIO
 
 from hocket.document import check_output, encode, write_output
 from hocket.logs import VARIABLE, show_log
@@ -30,11 +30,13 @@ class _Amount:
 
     quiet = False
     verbose = False
+    at_end: ClassVar[list[str]] = []
 
 
 def reset_verbosity() -> None:
     """Begin a command: notes and progress are printed, where an error comes from is not."""
     _Amount.quiet, _Amount.verbose = False, bool(os.environ.get("HOCKET_DEBUG"))
+    _Amount.at_end.clear()
 
 
 def be_quiet() -> None:
@@ -100,6 +102,18 @@ def note(text: str) -> None:
     """Tell the user something beside the result, unless ``-q`` asks for silence."""
     if not _Amount.quiet:
         print(text, file=sys.stderr)
+
+
+def note_at_end(text: str) -> None:
+    """Keep a note until :func:`print_end`, for what holds only where the command comes to its end."""
+    _Amount.at_end.append(text)
+
+
+def print_end() -> None:
+    """Print the notes that were kept: the command has done what it was asked for."""
+    for text in _Amount.at_end:
+        note(text)
+    _Amount.at_end.clear()
 
 
 def warn(text: str) -> None:

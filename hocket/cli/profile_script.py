@@ -10,7 +10,7 @@ import time
 from contextlib import nullcontext
 from pathlib import Path
 
-from hocket.cli.printing import note, warn
+from hocket.cli.printing import note, print_end, warn
 from hocket.cli.profile_pace import StepPace
 from hocket.cli.stoppable import Stoppable
 
@@ -50,6 +50,7 @@ def measure_script(
         note(f"{script} was ended after its steps were measured\n{output}: {described(measured)}")
         if measured.profile.graph.caveat:
             warn(f"{output}: {measured.profile.graph.caveat}")
+        print_end()
     _leave_behind()
 
 

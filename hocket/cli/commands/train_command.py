@@ -17,6 +17,7 @@ from hocket.cli import options, torchrun_options, train_options
 from hocket.cli.command_help import Command
 from hocket.cli.network_options import check_fits, read_network
 from hocket.cli.option_groups import grouped
+from hocket.cli.printing import print_end
 from hocket.errors import HocketError
 from hocket.logs import VARIABLE
 
@@ -93,6 +94,7 @@ def train(
     # Torchrun takes our place: its status and the signals it gets need no passing on. -P: as its own command
     # does, it does not import from the folder that it is started in.
     python = sys.executable
+    print_end()
     os.execve(python, [python, "-P", _TORCHRUN, *command], {**os.environ, **told})
 
 

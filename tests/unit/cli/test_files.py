@@ -92,7 +92,7 @@ def test_nothing_else_stands_where_the_result_is_printed(arguments: tuple[str, .
     ],
 )
 def test_a_file_that_is_replaced_is_said_to_be(command: tuple[str, ...], written: str, in_tmp: Path) -> None:
-    said = f"{written}: there is one, which is replaced"
+    said = f"{written}: the file that was there is replaced"
     for before in (None, ""):
         if before is not None:
             Path(written).write_text(before)
@@ -101,6 +101,7 @@ def test_a_file_that_is_replaced_is_said_to_be(command: tuple[str, ...], written
     assert ran.status == 0, ran.err
     assert said in ran.err.splitlines()
     assert said not in hocket("-q", *command).err
+    assert said not in hocket(*command, "--latency", "fast").err
 
 
 def test_two_outputs_are_not_one_file(in_tmp: Path) -> None:
