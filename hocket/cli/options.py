@@ -156,7 +156,7 @@ def inputs(*paths: Path | None) -> list[Path]:
 
 
 def check_written(output: Path, *others: str | Path) -> None:
-    """As :func:`hocket.document.check_writable`; the end says of a file that was there that it is replaced."""
+    """As :func:`hocket.document.check_writable`; at the end a file that was there is said to be replaced."""
     from hocket.document import check_writable, is_replaced
 
     check_writable(output, *others)
