@@ -57,7 +57,7 @@ def _doubled(graph: StepGraph, row: Prediction) -> list[int]:
 
 def _sentence(graph: StepGraph, row: Prediction, batches: int, found: Prediction) -> str:
     update = row.workers * graph.batch_size
-    said = f"larger updates decide: with the gradients of {counted(batches, 'batch', 'batches')} summed up"
+    said = f"exchanging less often helps most: with the gradients of {counted(batches, 'batch', 'batches')} summed up"
     said += f" before each exchange, {row.machines} reach {rate_text(found.throughput)}"
     said += f", {digits(found.throughput / row.throughput)} times as many. Updates are then of"
     return (

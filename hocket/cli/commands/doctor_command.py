@@ -64,6 +64,10 @@ def _show(found: Examination, *, launched: bool) -> None:
     """Print the verdict, what is to be mended, what there is, and what to do next."""
     if found.green:
         answers = [f"Green: {counted(found.workers, 'rank')} can train, {_where(found)}"]
+        if found.workers > 1 and len({each.machine for each in found.ranks}) == 1:
+            answers.append(
+                "Ranks of one machine share no link, so an order of transfers has nothing to gain here"
+            )
     else:
         count = counted(len(found.findings), "thing")
         answers = [f"Red: {count} to mend before {counted(found.workers, 'rank')} can train:"]
