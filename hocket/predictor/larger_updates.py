@@ -57,8 +57,8 @@ def _doubled(graph: StepGraph, row: Prediction) -> list[int]:
 
 def _sentence(graph: StepGraph, row: Prediction, batches: int, found: Prediction) -> str:
     update = row.workers * graph.batch_size
-    said = f"exchanging less often helps most: with the gradients of {counted(batches, 'batch', 'batches')} summed up"
-    said += f" before each exchange, {row.machines} reach {rate_text(found.throughput)}"
+    said = f"exchanging less often helps most: with the gradients of {counted(batches, 'batch', 'batches')}"
+    said += f" summed up before each exchange, {row.machines} reach {rate_text(found.throughput)}"
     said += f", {digits(found.throughput / row.throughput)} times as many. Updates are then of"
     return (
         f"{said} {batches * update:,} examples instead of {update:,}; whether training takes more examples"
