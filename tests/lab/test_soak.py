@@ -86,8 +86,9 @@ def test_a_day_of_kills_loses_no_job_and_gives_no_gpu_twice(
         print(
             f"\nseed {SEED}, {took_s:.0f} s: {len(day)} jobs, {dict(audit.states())},"
             f" {len(clients.lines)} refused, {audit.attempts()} attempts, {audit.narrow()} of them with fewer"
-            f" GPUs, {audit.preemptions()} preemptions, {soaked.starts} managers,"
-            f" {dict(faults.log.counts)}; processes and status looked at {watcher.rounds} times;"
+            f" GPUs, {audit.preemptions()} preemptions, {audit.resizes()} resizes down and up,"
+            f" {soaked.starts} managers, {dict(faults.log.counts)};"
+            f" processes and status looked at {watcher.rounds} times;"
             f" manager {small[0] / 1e6:.0f} to {large[0] / 1e6:.0f} MB, {small[1]} to {large[1]} files"
         )
     assert wrong == []
@@ -101,6 +102,7 @@ def test_a_day_of_kills_loses_no_job_and_gives_no_gpu_twice(
     assert [values["hocket_gpus_used", f"node{k}", types[k]] for k in range(NODES)] == [0] * NODES
     assert audit.preemptions() > 0
     assert audit.narrow() > 0
+    assert sum(audit.resizes()) > 0
 
 
 def _metrics(soaked: Soaked) -> str:

@@ -139,8 +139,8 @@ class SchedulingOptions(QueueOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CheckpointOptions:
-    """Options for jobs that are resized, and what that or a preemption costs those that do not say."""
+class ResizeOption:
+    """The option for jobs that have another number of GPUs while they run."""
 
     resize: Annotated[
         bool,
@@ -150,6 +150,12 @@ class CheckpointOptions:
             help="Jobs with a range of GPUs give some to others, and take more, while they run.",
         ),
     ] = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckpointOptions(ResizeOption):
+    """Options for jobs that are resized, and what that or a preemption costs those that do not say."""
+
     checkpoint_cost: Annotated[
         str | None,
         option(
@@ -170,6 +176,15 @@ class CheckpointOptions:
         found = dataclasses.replace(scheduling, checkpoint_s=seconds)
         found.check()
         return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class LiveSchedulingOptions(ResizeOption, SchedulingOptions):
+    """Options for one placement and one policy under which jobs run."""
+
+    def scheduling(self, seed: int, chunk_bytes: float) -> Scheduling:
+        """The scheduling that the options ask for."""
+        return dataclasses.replace(super().scheduling(seed, chunk_bytes), resize=self.resize)
 
 
 @dataclass(frozen=True, kw_only=True)

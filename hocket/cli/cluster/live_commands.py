@@ -12,7 +12,7 @@ import typer
 
 from hocket.cli import options
 from hocket.cli.answer_settings import heading
-from hocket.cli.cluster.cluster_options import JobsFile, SchedulingOptions
+from hocket.cli.cluster.cluster_options import JobsFile, LiveSchedulingOptions
 from hocket.cli.cluster.cluster_settings import assumed_of_cluster, cluster_settings
 from hocket.cli.cluster.live_options import ManagerOptions, NodeOptions, PassingManagerOptions
 from hocket.cli.cluster.served_manager import (
@@ -32,7 +32,7 @@ from hocket.errors import HocketError
 def run(
     context: typer.Context,
     jobs: JobsFile,
-    scheduling: SchedulingOptions,
+    scheduling: LiveSchedulingOptions,
     machines: NodeOptions,
     managing: PassingManagerOptions,
     seed: options.Seed = 0,
@@ -98,7 +98,7 @@ def run(
 
 @grouped
 def serve(
-    scheduling: SchedulingOptions,
+    scheduling: LiveSchedulingOptions,
     state: Annotated[
         Path, option(panel=MANAGER, metavar="FOLDER", help="The cluster's: jobs, checkpoints, token.")
     ],

@@ -1,4 +1,4 @@
-"""Attempts at jobs: ranks are started and watched; an ended attempt is finished, failed, or tried again."""
+"""Attempts at jobs: ranks are started, watched, and asked to end."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from collections.abc import Awaitable, Callable, Collection, Iterable
 
 import msgspec
 
+from hocket.cluster.live.attempt_endings import AttemptEndings
 from hocket.cluster.live.context import ManagerContext, RunningAttempt
 from hocket.cluster.live.devices import shared_out
-from hocket.cluster.live.job_record import MOST_TRIED, Record, Tried
 from hocket.cluster.live.node_watch import NodeWatch
 from hocket.cluster.live.nodes import AbsentError, FullError, Node, NodeError, UnfitError, is_full, text_of
 from hocket.cluster.live.runnable_jobs import GateAccess, KeptWork, command_of, environments
@@ -26,7 +26,6 @@ from hocket.launch.traffic import kept_iterations, kept_path
 LOOK_EVERY_S = 0.05
 _ASIDE_S = 2.0  # what is asked beside the watch, which waits for it
 _CANCEL_S = 5.0  # of silence, until a job that was cancelled is over without its node
-_RETRY_S = 1.0  # until a job that failed is tried again
 _SETTLE_S = 1.0  # after a rank's own failure, in which a peer may show that it was killed before
 _TIDY_EVERY_S = 60.0
 _SHELL = 128
@@ -52,7 +51,8 @@ class Attempts:
         lost_after_s: float,
     ) -> None:
         self._context, self._credentials, self._gate = context, credentials, gate
-        self._restarts, self._chunk_bytes, self._lost_after_s = restarts, chunk_bytes, lost_after_s
+        self._endings = AttemptEndings(context, restarts)
+        self._chunk_bytes, self._lost_after_s = chunk_bytes, lost_after_s
         self._watches = [NodeWatch(node, lost_after_s) for node in context.nodes]
         self.address = ""
 
@@ -189,7 +189,9 @@ class Attempts:
         leaving = run.record.leaving
         if leaving and not leaving.asked and succeeded == len(run.attempt.gpus) and not run.record.cancelled:
             run.ending = None  # it was through before it was asked to leave
-        self._end_attempt(run, await self._kept_iterations(run))
+        kept = await self._kept_iterations(run)
+        if (following := self._endings.end(run, kept)) is not None:
+            self._context.spawn(self.start(following))
         await _aside((node.forget, key) for node, key in ended)
         self._context.change_event.set()
 
@@ -238,70 +240,6 @@ class Attempts:
                 return kept_iterations(text, len(run.attempt.gpus))
         return 0
 
-    def _end_attempt(self, run: RunningAttempt, kept_iterations: int) -> None:
-        """All processes of an attempt have ended, or are lost: its job is over, or tried again."""
-        context, record = self._context, run.record
-        job, now_s = record.job.id, context.now_s()
-        record.iteration = min(
-            record.iterations, max(record.iteration, context.driver.iterations_done(job), kept_iterations)
-        )
-        parts = context.driver.withdraw(job, now_s)
-        seconds = (parts.computing_s, parts.gpu_wait_s, parts.transferring_s, parts.network_wait_s)
-        a, b, c, d = (old + new for old, new in zip(record.parts, seconds, strict=True))
-        record.parts = (a, b, c, d)
-        del context.runs[job], context.by_attempt[run.attempt.name]
-        record.leaving = None
-        run.over.set()
-        # A rank whose node is lost to us may still have its gate.
-        for link in run.links.values():
-            link.give_up()
-        record.lost_attempts += run.lost_with_node
-        state, why = run.ending or ("finished", "")
-        if state == "queued" and record.iteration == record.iterations:
-            state, why = "finished", ""  # it was through when it was asked to leave
-        if state == "queued":
-            record.preempted += 1
-            self._queue_again(run, why)
-            self._try_again(record)
-        elif state == "failed" and self._is_tried_again(run):
-            context.note(f"{why}; it is tried again", job)
-            self._queue_again(run, why)
-            asyncio.get_running_loop().call_later(_RETRY_S, self._try_again, record)
-        else:
-            record.state, record.why, record.finish_s = state, why, now_s
-            if state == "finished":
-                record.iteration = record.iterations
-            context.note(f"{state}{': ' if why else ''}{why}", job)
-            context.database.put([record])
-            with contextlib.suppress(OSError):  # it has kept something
-                context.checkpoint(record).rmdir()
-        context.decide_soon()
-
-    def _queue_again(self, run: RunningAttempt, why: str) -> None:
-        """Let a job have ended an attempt that is not its last; it has yet to arrive."""
-        context, record, now_s = self._context, run.record, self._context.now_s()
-        record.state, record.why = "queued", why
-        tried = Tried(record.gpus, now_s if record.placed_s is None else record.placed_s, now_s, why)
-        record.tried = (*record.tried, tried)[-MOST_TRIED:]
-        if record.job.command is not None and not any(context.checkpoint(record).glob("*")):
-            record.iteration = 0  # it has kept nothing
-        context.add_to_engine([record])
-        context.database.put([record])
-
-    def _is_tried_again(self, run: RunningAttempt) -> bool:
-        """Tell whether another attempt follows; the job's own failures count by what it asks for."""
-        record = run.record
-        if run.failed_by_itself and not run.lost_with_node:
-            record.own_failures += 1
-            return record.own_failures <= (record.job.restarts or 0)
-        others = record.lost_attempts + record.own_failures + record.preempted
-        return record.attempt - others <= self._restarts
-
-    def _try_again(self, record: Record) -> None:
-        if record.state == "queued" and record.job.id in self._context.driver.progress_of:
-            self._context.driver.arrive(record.job.id)
-            self._context.decide_soon()
-
     async def tidy(self) -> None:
         """Now and then: remove what ranks printed that ended long ago."""
         while True:
@@ -328,7 +266,7 @@ class Attempts:
 
 
 def _grace_s(run: RunningAttempt) -> float:
-    """Seconds that ranks have to end; those of a preempted job also twice what it says that a save takes."""
+    """Seconds that ranks have to end; those of a job that saves also twice what it says that a save takes."""
     saves = run.ending is not None and run.ending[0] == "queued"
     return GRACE_S + (2 * (run.record.job.checkpoint_s or 0.0) if saves else 0.0)
 

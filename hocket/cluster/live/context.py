@@ -11,7 +11,7 @@ from typing import Any
 from hocket.cluster.cluster import Cluster
 from hocket.cluster.live.database import Database
 from hocket.cluster.live.driver import Driver
-from hocket.cluster.live.job_record import JobState, Record
+from hocket.cluster.live.job_record import JobState, Record, share_text
 from hocket.cluster.live.nodes import Node
 from hocket.cluster.live.rank_link import RankLink
 from hocket.cluster.live.retention import Retention
@@ -96,7 +96,7 @@ class ManagerContext:
 
     def _drain_in_engine(self, name: str) -> None:
         server = [node.name for node in self.nodes].index(name)
-        self.driver.drain(server, on=name in self.drained_nodes or name in self.silent_nodes)
+        self.driver.drain(server, on=self.is_closed(name))
 
     def checkpoint(self, record: Record) -> Path:
         """The folder that all attempts at a job share."""
@@ -110,7 +110,9 @@ class ManagerContext:
             [not record.job.is_traffic for record in records],
             [record.number - 1 for record in records],
         )
-        self.driver.set_preemptions({record.job.id: record.preempted for record in records})
+        self.driver.set_stops(
+            {record.job.id: (record.preempted, record.shrunk, record.grown) for record in records}
+        )
 
     def schedule_arrival(self, record: Record) -> None:
         """Let a job queue when it is to."""
@@ -125,6 +127,27 @@ class ManagerContext:
             arrive()
         else:
             asyncio.get_running_loop().call_later(left_s, arrive)
+
+    def nodes_of(self, gpus: Sequence[int]) -> list[str]:
+        """The names of the nodes that have these GPUs, each once, in their order."""
+        servers = dict.fromkeys(gpu // self.cluster.gpus_per_server for gpu in gpus)
+        return [self.nodes[server].name for server in servers]
+
+    def is_closed(self, node: str) -> bool:
+        """True if nobody is to be placed on a node."""
+        return node in self.drained_nodes or node in self.silent_nodes
+
+    def place(self, job: str, gpus: Sequence[int], now_s: float) -> RunningAttempt:
+        """Begin an attempt at a job with these GPUs; it is neither on disk nor started."""
+        record = self.records[job]
+        record.take_gpus(gpus)
+        record.state, record.why, record.placed_s = "running", "", now_s
+        record.start_s = now_s if record.start_s is None else record.start_s
+        record.attempt += 1
+        chosen = f" with {share}" if (share := share_text(record)) else ""
+        where = ", ".join(self.nodes_of(record.gpus))
+        self.note(f"placed on {where}{chosen}, attempt {record.attempt}", job)
+        return self.begin_attempt(record)
 
     def begin_attempt(self, record: Record) -> RunningAttempt:
         """The attempt that a record is at, under way from now on."""

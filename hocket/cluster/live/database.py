@@ -37,11 +37,15 @@ _NEW_COLUMNS = {
     "tried": "text not null default '[]'",
     "preempted": "integer not null default 0",
     "leaving": "text not null default 'null'",
+    "shrunk": "integer not null default 0",
+    "grown": "integer not null default 0",
+    "busy_gpu_s": "real not null default 0.0",
 }
 _COLUMNS = (
-    "number, id, job, state, arrival_s, start_s, finish_s, attempt, iteration,"
-    " gpus, parts, why, cancelled, lost, own_failures, placed_s, tried, preempted, leaving"
-)
+    "number", "id", "job", "state", "arrival_s", "start_s", "finish_s", "attempt", "iteration", "gpus",
+    "parts", "why", *_NEW_COLUMNS,
+)  # fmt: skip
+_ALL_COLUMNS = ", ".join(_COLUMNS)
 _MOST_EVENTS = 100_000
 _CHECK = "pragma quick_check(1)"
 _PAGE_BYTES = 4096
@@ -72,10 +76,11 @@ class Database:
             (found,) = self._connection.execute(_CHECK).fetchone()
             if found != "ok":
                 raise sqlite3.DatabaseError(found)
-            there = {row[1] for row in self._connection.execute("pragma table_info(jobs)")}
-            for column, kind in _NEW_COLUMNS.items():
-                if column not in there:
-                    self._connection.execute(f"alter table jobs add column {column} {kind}")
+            for column in _missing_columns(self._connection):
+                self._connection.execute(f"alter table jobs add column {column} {_NEW_COLUMNS[column]}")
+                if column == "busy_gpu_s":  # nobody was resized where there was none
+                    busy = "json_extract(parts, '$[0]') * json_array_length(gpus)"
+                    self._connection.execute(f"update jobs set busy_gpu_s = {busy}")
         except sqlite3.DatabaseError as error:
             os.close(self._lock)
             raise HocketError(
@@ -193,14 +198,14 @@ class Database:
 
     def jobs(self) -> list[Record]:
         """All jobs, in the order in which they were submitted."""
-        rows = self._connection.execute(f"select {_COLUMNS} from jobs order by number")
+        rows = self._connection.execute(f"select {_ALL_COLUMNS} from jobs order by number")
         return [record_of(row) for row in rows]
 
     def add(self, records: Sequence[Record]) -> None:
         """Keep new jobs, all or none."""
         with self._together():
             self._connection.executemany(
-                f"insert into jobs ({_COLUMNS}) values ({', '.join('?' * len(_COLUMNS.split(',')))})",
+                f"insert into jobs ({_ALL_COLUMNS}) values ({', '.join('?' * len(_COLUMNS))})",
                 [row_of(record) for record in records],
             )
 
@@ -208,9 +213,8 @@ class Database:
         """Keep what has become of jobs."""
         with self._together():
             self._connection.executemany(
-                "update jobs set state = ?, start_s = ?, finish_s = ?, attempt = ?, iteration = ?, gpus = ?,"
-                " parts = ?, why = ?, cancelled = ?, lost = ?, own_failures = ?, placed_s = ?, tried = ?,"
-                " preempted = ?, leaving = ? where number = ?",
+                f"update jobs set state = ?, {', '.join(f'{name} = ?' for name in _COLUMNS[5:])}"
+                " where number = ?",
                 [(row[3], *row[5:], row[0]) for row in map(row_of, records)],
             )
 
@@ -283,5 +287,16 @@ def whole(connection: sqlite3.Connection) -> bool:
 
 def read_record(connection: sqlite3.Connection, number: int) -> Record | None:
     """The job of a number; sqlite3.DatabaseError or ValueError where that cannot be read."""
-    row = connection.execute(f"select {_COLUMNS} from jobs where number = ?", (number,)).fetchone()
+    missing = _missing_columns(connection)
+    read = [
+        _NEW_COLUMNS[name].partition("default ")[2] or "null" if name in missing else name
+        for name in _COLUMNS
+    ]
+    row = connection.execute(f"select {', '.join(read)} from jobs where number = ?", (number,)).fetchone()
     return None if row is None else record_of(row)
+
+
+def _missing_columns(connection: sqlite3.Connection) -> list[str]:
+    """The columns that an older cluster's jobs do not have."""
+    there = {row[1] for row in connection.execute("pragma table_info(jobs)")}
+    return [name for name in _NEW_COLUMNS if name not in there]

@@ -17,6 +17,7 @@ import msgspec
 
 from hocket.cluster.cluster import Cluster
 from hocket.cluster.engine.engine import submit
+from hocket.cluster.engine.gpu_numbers import take_number
 from hocket.cluster.engine.interruptions import stop_job
 from hocket.cluster.engine.placing import finish_jobs, place_on
 from hocket.cluster.engine.records import FINISHED, NONE, QUEUED, SUBMITTED, TRANSFERRING
@@ -25,8 +26,10 @@ from hocket.cluster.engine.state_parts import network_state
 from hocket.cluster.engine.transfer_progress import reset, update_progress
 from hocket.cluster.engine.transfers import stop_transfer
 from hocket.cluster.jobs import Job
-from hocket.cluster.live.engine_decisions import Actions, decide
-from hocket.cluster.live.engine_rows import TICK_S, EngineRows, TimeParts
+from hocket.cluster.live.actions import Actions
+from hocket.cluster.live.engine_decisions import decide
+from hocket.cluster.live.engine_rows import TICK_S, EngineRows
+from hocket.cluster.live.job_progress import TimeParts
 
 
 class Driver(EngineRows):
@@ -45,11 +48,19 @@ class Driver(EngineRows):
         s.sites.chosen[: len(gpus)] = sorted(gpus)
         place_on(s, self.rules, progress.row, _tick(now_s))
 
-    def leave(self, job: str, num_gpus: int) -> None:
-        """A job that was added runs already, on so many GPUs, and was preempted: these are others'."""
+    def leave(self, job: str, num_gpus: int, goes_on_with: Sequence[int], now_s: float) -> None:
+        """A job that was added runs already, on so many GPUs, and is leaving these.
+
+        goes_on_with: the GPUs that it has then, of which nobody else may have any; none if it was preempted.
+        """
         progress = self.progress_of[job]
-        self.take_number(progress, num_gpus)
-        progress.leaves = True
+        if goes_on_with:
+            self.adopt(job, goes_on_with, now_s)
+            stop_job(self.state, progress.row, _tick(now_s))
+        else:
+            take_number(self.state.jobs, progress.row, num_gpus)
+        progress.take_number(num_gpus, int(self.state.jobs[progress.row]["work_kept"]) // num_gpus)
+        self.begin_leaving(progress)
 
     def add_rank(self, job: str, rank: int, iteration: int) -> None:
         """A rank talks to us; ``iteration`` of it are over, more or less than we knew."""
@@ -175,6 +186,7 @@ def warm() -> None:
             driver.decide(4.0)
         driver.withdraw("warm", 5.0)
     _warm_preemption(job, cluster)
+    _warm_resizing(job)
 
 
 def _warm_preemption(job: Job, cluster: Cluster) -> None:
@@ -185,3 +197,22 @@ def _warm_preemption(job: Job, cluster: Cluster) -> None:
         driver.arrive(each.id)
         driver.decide(float(now_s))
     driver.withdraw(long.id, 2.0)
+
+
+def _warm_resizing(job: Job) -> None:
+    """A job of two GPUs gives one of them to another, and takes it again when that is over."""
+    wide = msgspec.structs.replace(job, id="wide", iterations=100, checkpoint_s=0.0, gpus_min=1)
+    single = msgspec.structs.replace(job, id="single", gpus=1, arrival_s=1.0)
+    driver = Driver(
+        Cluster(num_servers=2, gpus_per_server=1),
+        Scheduling(placement="ls", policy="srsf-1", jobs_per_gpu=1, resize=True),
+    )
+    driver.add([wide, single], [0, 0], [False, False], [0, 1])
+    for now_s, each in enumerate((wide, single)):
+        driver.arrive(each.id)
+        driver.decide(float(now_s))
+    driver.withdraw("wide", 2.0)
+    driver.add([wide], [0], [False], [0])
+    driver.adopt("wide", [0], 2.0)
+    driver.withdraw("single", 3.0)
+    driver.decide(4.0)

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 from hocket.cluster.engine.engine import end_task, end_transfer, list_changed_gpu, start_tasks, submit
-from hocket.cluster.engine.placing import end_placing, place_queue
-from hocket.cluster.engine.preemption import choose_preemption, place_chosen, preempt
 from hocket.cluster.engine.records import (
     BACKWARD,
     COMPUTING,
@@ -20,20 +16,10 @@ from hocket.cluster.engine.records import (
 )
 from hocket.cluster.engine.state_parts import compute_state, flow_shares, network_state, transfer_lists
 from hocket.cluster.engine.transfers import account, decide_transfers, occupy
-from hocket.cluster.live.engine_rows import EngineRows, JobProgress
-
-
-@dataclass
-class Actions:
-    """Things to do next: jobs to start with their GPUs; ranks that may compute; jobs whose chunk may go.
-
-    ``preemptions``: of jobs whose ranks are to end, the job that gets GPUs of theirs.
-    """
-
-    placements: dict[str, list[int]] = field(default_factory=dict)
-    preemptions: dict[str, str] = field(default_factory=dict)
-    compute: list[tuple[str, int]] = field(default_factory=list)
-    transfer: list[str] = field(default_factory=list)
+from hocket.cluster.live.actions import Actions
+from hocket.cluster.live.engine_rows import EngineRows
+from hocket.cluster.live.job_progress import JobProgress
+from hocket.cluster.live.placing_decisions import place
 
 
 def decide(rows: EngineRows, now: int) -> Actions:
@@ -51,21 +37,21 @@ def _decide_once(rows: EngineRows, now: int, actions: Actions) -> bool:
     ended = sum(_end_tasks(rows, progress, now) for progress in rows.by_row if progress is not None)
     for j in s.ended_jobs[: s.counts[0]["over"]].tolist():
         # Its GPUs are free when its processes have ended.
-        progress = rows.by_row[j]
-        assert progress is not None
-        rows.ending_jobs.append(progress)
+        rows.ending_jobs.append(rows.job_at(j))
         s.jobs[j]["stage"] = COMPUTING
     s.counts[0]["over"] = 0
     arrived, rows.arrived_jobs = rows.arrived_jobs, []
     for progress in arrived:
         submit(s.jobs, s.queue, s.counts, s.needs, rules, progress.row)
     s.counts[0]["placed"] = 0
-    if s.counts[0]["queued"] and (arrived or rows.has_new_room):
-        _place(rows, now, actions)
+    looks = s.counts[0]["queued"] or rules.resizes
+    if looks and (arrived or rows.has_new_room):
+        place(rows, now, actions)
     rows.has_new_room = False
     for j in s.placed_jobs[: s.counts[0]["placed"]].tolist():
-        progress = rows.by_row[j]
-        assert progress is not None
+        progress = rows.job_at(j)
+        if progress.leaves:
+            continue  # it is placed when its ranks have ended
         progress.take_number(int(s.jobs[j]["gpus"]), int(s.jobs[j]["kept"]))
         actions.placements[progress.job.id] = s.workers["gpu"][rows.workers(progress)].tolist()
     if s.counts[0]["ready"] or s.counts[0]["changed"]:
@@ -76,33 +62,11 @@ def _decide_once(rows: EngineRows, now: int, actions: Actions) -> bool:
     return bool(ended) or bool(s.counts[0]["placed"])
 
 
-def _place(rows: EngineRows, now: int, actions: Actions) -> None:
-    """Place the queued jobs that fit, then those for which others leave, which queue when they have left."""
-    s, rules = rows.state, rows.rules
-    num_held = place_queue(s, rules, now)
-    first = choose_preemption(s, rules, now) if rules.requeues else NONE
-    while first != NONE:
-        ahead = rows.by_row[first]
-        assert ahead is not None
-        for j in s.preempted_jobs[: s.counts[0]["preempted"]].tolist():
-            progress = rows.by_row[j]
-            assert progress is not None
-            preempt(s, rules, j, 0, now, now)
-            rows.leave_queue(j)
-            progress.leaves = True
-            actions.preemptions[progress.job.id] = ahead.job.id
-        place_chosen(s, rules, first, now)
-        end_placing(s, rules, num_held)
-        num_held = place_queue(s, rules, now)
-        first = choose_preemption(s, rules, now)
-    end_placing(s, rules, num_held)
-
-
 def _end_tasks(rows: EngineRows, progress: JobProgress, now: int) -> bool:
     """Let what ranks have ended end in the engine, as far as it has begun there."""
     s, rules, j = rows.state, rows.rules, progress.row
     row = s.jobs[j]
-    if progress in rows.ending_jobs:
+    if progress in rows.ending_jobs or progress.leaves:
         return False
     fed = False
     if row["stage"] == COMPUTING:
@@ -192,10 +156,9 @@ def _answer(rows: EngineRows, actions: Actions) -> None:
         first = int(s.jobs[progress.row]["first_worker"])
         for rank, task in list(progress.task_requests.items()):
             begun = s.workers[first + rank]["phase"] in (IN_FORWARD, IN_BACKWARD)
-            free = progress.free_running and not rows.shares(progress, rank)
             if (
                 over
-                or free
+                or (progress.free_running and not rows.shares(progress, rank))
                 or task < progress.tasks_in_engine[rank]
                 or (begun and task == progress.tasks_in_engine[rank])
             ):

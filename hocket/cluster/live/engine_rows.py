@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -33,6 +32,7 @@ from hocket.cluster.engine.starvation import starving_jobs
 from hocket.cluster.engine.state import EngineState, count_room, make_state
 from hocket.cluster.engine.users import user_names
 from hocket.cluster.jobs import Job, JobSet
+from hocket.cluster.live.job_progress import JobProgress, TimeParts
 from hocket.cluster.live.state_migration import carry
 from hocket.errors import HocketError
 from hocket.text import counted, listed, scaled_text
@@ -46,57 +46,6 @@ _STAGES = {
     READY: "waits for the network",
     TRANSFERRING: "transferring",
 }
-
-
-@dataclass(eq=False)
-class JobProgress:
-    """The progress of a job.
-
-    ``gpus``, ``iterations``: those that it has, or needs at least while it queues, and its own on so many.
-    ``reported``: whether a rank of this attempt has talked to the gate. ``tasks_ended``: of each rank how
-    many tasks it says it has ended, two an iteration;
-    ``tasks_in_engine``: how many of them the engine knows of. ``iterations_before``, ``iterations_done``:
-    those that were over when it was added, and are now. ``iterations_transferred``: those whose transfers
-    have ended. ``chunks_granted``: how many of the transfer under way were let go. ``connected_ranks``: those
-    that talk to the gate, ``parked_ranks``: those that do not and have left their GPU; ``task_requests``,
-    ``transfer_request``: the task that each waits for, and the iteration whose chunk rank 0 waits with.
-    ``leaves``: whether it has been preempted, and its ranks have yet to end.
-    """
-
-    job: Job
-    row: int
-    free_running: bool
-    gpus: int = 0
-    iterations: int = 0
-    reported: bool = False
-    iterations_before: int = 0
-    iterations_done: int = 0
-    tasks_ended: list[int] = field(default_factory=list)
-    tasks_in_engine: list[int] = field(default_factory=list)
-    iterations_transferred: int = 0
-    chunks_granted: int = 0
-    connected_ranks: set[int] = field(default_factory=set)
-    parked_ranks: set[int] = field(default_factory=set)
-    task_requests: dict[int, int] = field(default_factory=dict)
-    transfer_request: int | None = None
-    leaves: bool = False
-
-    def take_number(self, gpus: int, iterations_done: int) -> None:
-        """Let it have so many GPUs, whose ranks have done nothing yet, and so many iterations over."""
-        self.gpus, self.iterations = gpus, self.job.iterations_on(gpus)
-        self.iterations_before = self.iterations_done = self.iterations_transferred = iterations_done
-        self.tasks_ended = [2 * iterations_done] * gpus
-        self.tasks_in_engine = [2 * iterations_done] * gpus
-
-
-@dataclass(frozen=True)
-class TimeParts:
-    """The parts of a job's time on its GPUs, in seconds."""
-
-    computing_s: float
-    gpu_wait_s: float
-    transferring_s: float
-    network_wait_s: float
 
 
 class EngineRows:
@@ -222,10 +171,11 @@ class EngineRows:
         self._attained = np.array(list(gpu_seconds.values()), np.float64) / TICK_S
         self._attained_by = round(now_s / TICK_S)
 
-    def set_preemptions(self, times: Mapping[str, int]) -> None:
-        """Set how often each of these jobs has been preempted."""
-        for job, number in times.items():
-            self.state.jobs[self.progress_of[job].row]["preemptions"] = number
+    def set_stops(self, times: Mapping[str, tuple[int, int, int]]) -> None:
+        """Set how often each of these jobs has been preempted, has shrunk, and has grown."""
+        for job, numbers in times.items():
+            row = self.state.jobs[self.progress_of[job].row]
+            row["preemptions"], row["shrunk"], row["grown"] = numbers
 
     def drain(self, server: int, *, on: bool) -> None:
         """Place nothing on a server any more, or again; jobs that are there stay."""
@@ -278,6 +228,17 @@ class EngineRows:
         num = starving_jobs(self.state, self.rules, round(now_s / TICK_S))
         rows: list[int] = self.state.altered_jobs[:num].tolist()
         return rows
+
+    def begin_leaving(self, progress: JobProgress) -> None:
+        """Let a job whose row has left its GPUs wait for its ranks' end; nobody asks it to leave again."""
+        progress.parts_at_leaving = self.parts(progress)
+        self.state.jobs[progress.row]["checkpoint"] = NONE
+
+    def job_at(self, row: int) -> JobProgress:
+        """The job of a row that has not left."""
+        progress = self.by_row[row]
+        assert progress is not None, row
+        return progress
 
     def leave_queue(self, j: int) -> None:
         """Take a job off the queue, if it is there."""
@@ -348,7 +309,9 @@ class EngineRows:
         return int(s.gpus[s.workers[w]["gpu"]]["resident"]) != w or int(s.workers[w]["next"]) != NONE
 
     def parts(self, progress: JobProgress) -> TimeParts:
-        """Seconds of the job's time until now, by what they went into."""
+        """Seconds of the job's time, until it has been preempted or resized, by what they went into."""
+        if progress.parts_at_leaving is not None:
+            return progress.parts_at_leaving
         row = self.state.jobs[progress.row]
         computing = (progress.iterations_done - progress.iterations_before) * (
             row["forward"] + row["backward"]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import secrets
 
+from hocket.cluster.live.actions import Actions
 from hocket.cluster.live.context import ManagerContext, RunningAttempt
-from hocket.cluster.live.engine_decisions import Actions
 from hocket.cluster.live.rank_link import RankLink
 from hocket.cluster.live.runnable_jobs import attempt_token
 from hocket.launch.control import Guest

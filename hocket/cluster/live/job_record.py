@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from hocket.cluster.jobs import Job
 from hocket.cluster.live.runnable_jobs import LiveJob
 
 JobState = Literal["queued", "running", "finished", "failed", "cancelled"]
@@ -26,14 +27,16 @@ class Tried(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Leaving(msgspec.Struct, frozen=True, array_like=True):
-    """A preemption under way: since when, and why, the last attempt's ranks are to save and end.
+    """A preemption or a resize under way: since when, and why, the last attempt's ranks are to save and end.
 
-    ``asked``: whether they have been told; before that one that ends does so by itself.
+    ``asked``: whether they have been told; before that one that ends does so by itself. ``gpus``: of a resize
+    those with which the job goes on.
     """
 
     since_s: float
     why: str
     asked: bool = False
+    gpus: tuple[int, ...] = ()
 
 
 @dataclass(kw_only=True)
@@ -46,7 +49,8 @@ class Record:
     ``cancelled``: it is to end, if it has not; ``lost_attempts``: how many ended because a node was gone,
     ``own_failures``: because its own processes failed; ``placed_s``: when the last one began, ``tried``:
     those before, the newest of them; ``preempted``: how many ended because the job left its GPUs to another,
-    ``leaving``: the one that is about to, whose GPUs are another job's once its ranks have ended.
+    ``shrunk``, ``grown``: because it went on with fewer GPUs, or with more; ``leaving``: what the last one
+    is about to end for. ``busy_gpu_s``: seconds that its GPUs computed together.
     """
 
     number: int
@@ -67,6 +71,9 @@ class Record:
     tried: tuple[Tried, ...] = ()
     preempted: int = 0
     leaving: Leaving | None = None
+    shrunk: int = 0
+    grown: int = 0
+    busy_gpu_s: float = 0.0
 
     @property
     def over(self) -> bool:
@@ -88,6 +95,17 @@ class Record:
         work = self.iteration * self.num_gpus
         self.gpus = tuple(gpus)
         self.iteration = min(work // self.num_gpus, self.iterations)
+
+
+def wanted_text(job: Job) -> str:
+    """The number of GPUs that a job is to have, or its range."""
+    return f"{job.gpus}" if job.fewest_gpus == job.gpus else f"{job.fewest_gpus} to {job.gpus}"
+
+
+def share_text(record: Record) -> str:
+    """The number of GPUs that a job has of those that it may have; empty where that is no choice."""
+    job = record.job
+    return "" if job.fewest_gpus == job.gpus else f"{len(record.gpus)} of {wanted_text(job)} GPUs"
 
 
 def row_of(record: Record) -> tuple[Any, ...]:
@@ -112,13 +130,17 @@ def row_of(record: Record) -> tuple[Any, ...]:
         msgspec.json.encode(record.tried).decode(),
         record.preempted,
         msgspec.json.encode(record.leaving).decode(),
+        record.shrunk,
+        record.grown,
+        record.busy_gpu_s,
     )
 
 
 def record_of(row: tuple[Any, ...]) -> Record:
     """The job of a row of the database; ValueError where it is not one."""
     number, _, job, state, arrival_s, start_s, finish_s, attempt, iteration = row[:9]
-    gpus, parts, why, cancelled, lost, own_failures, placed_s, tried, preempted, leaving = row[9:]
+    gpus, parts, why, cancelled, lost, own_failures, placed_s, tried, preempted, leaving = row[9:19]
+    shrunk, grown, busy_gpu_s = row[19:]
     return Record(
         number=number,
         job=msgspec.json.decode(job, type=LiveJob),
@@ -138,4 +160,7 @@ def record_of(row: tuple[Any, ...]) -> Record:
         tried=msgspec.json.decode(tried, type=tuple[Tried, ...]),
         preempted=preempted,
         leaving=msgspec.json.decode(leaving, type=Leaving | None),
+        shrunk=shrunk,
+        grown=grown,
+        busy_gpu_s=busy_gpu_s,
     )

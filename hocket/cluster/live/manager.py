@@ -23,6 +23,7 @@ import numpy as np
 from hocket.cluster.cluster import Cluster
 from hocket.cluster.engine.records import EXCLUDED
 from hocket.cluster.engine.scheduling import Scheduling
+from hocket.cluster.live.actions import Resize
 from hocket.cluster.live.api.application import Backend, HttpService, api_application
 from hocket.cluster.live.api.page_door import PageDoor, page_door
 from hocket.cluster.live.api.prometheus_text import Metrics
@@ -37,7 +38,6 @@ from hocket.cluster.live.job_record import Leaving, Record
 from hocket.cluster.live.manager_server import ManagerServer
 from hocket.cluster.live.nodes import Node, check_reachable
 from hocket.cluster.live.nvml import gpu_memory
-from hocket.cluster.live.reason_names import share_text
 from hocket.cluster.live.retention import Retention
 from hocket.cluster.live.runnable_jobs import LiveJob
 from hocket.cluster.live.transfer_log import TransferLog
@@ -222,11 +222,11 @@ class Manager:
                 continue
             run = context.begin_attempt(record)
             run.started_s = 0.0
-            if record.leaving is None:
+            if (leaving := record.leaving) is None:
                 context.driver.adopt(record.job.id, record.gpus, now_s)
-            else:  # what its GPUs have room for is another's
-                run.ending = run.ending or ("queued", record.leaving.why)
-                context.driver.leave(record.job.id, len(record.gpus))
+            else:  # what its GPUs have room for is another's, or its own to come
+                run.ending = run.ending or ("queued", leaving.why)
+                context.driver.leave(record.job.id, len(record.gpus), leaving.gpus, now_s)
         for run in context.runs.values():
             if context.wait_for_leaving(run):  # so none of its ranks was started
                 run.started_s = None
@@ -238,8 +238,9 @@ class Manager:
         context, now_s = self._context, self._context.now_s()
         actions = context.driver.decide(now_s)
         leaving = [self._preempt(job, by, now_s) for job, by in actions.preemptions.items()]
-        runs = [self._place(job, gpus, now_s) for job, gpus in actions.placements.items()]
-        if runs:  # on disk, all at once, before anything of it happens
+        leaving += [self._resize(job, to, now_s) for job, to in actions.resizes.items()]
+        runs = [context.place(job, gpus, now_s) for job, gpus in actions.placements.items()]
+        if leaving or runs:  # on disk, all at once, before anything of it happens
             self._database.put([run.record for run in (*leaving, *runs)])
         for run in runs:
             context.wait_for_leaving(run)
@@ -249,28 +250,27 @@ class Manager:
         servers = {job: sorted(set(context.runs[job].attempt.servers(context.cluster))) for job in since}
         self._transfers.take(since, servers, now_s)
 
-    def _place(self, job: str, gpus: Sequence[int], now_s: float) -> RunningAttempt:
-        record = self._context.records[job]
-        record.take_gpus(gpus)
-        record.state, record.why, record.placed_s = "running", "", now_s
-        record.start_s = now_s if record.start_s is None else record.start_s
-        record.attempt += 1
-        chosen = f" with {share}" if (share := share_text(record)) else ""
-        self._context.note(f"placed on {self._where(record)}{chosen}, attempt {record.attempt}", job)
-        return self._context.begin_attempt(record)
-
     def _preempt(self, job: str, by: str, now_s: float) -> RunningAttempt:
         """Let an attempt end, and its job queue again."""
-        run, why = self._context.runs[job], f"preempted for {by}"
-        run.record.leaving = Leaving(now_s, why)
-        if run.ending is None:
-            run.ending = ("queued", why)
-        self._context.note(why, job)
-        return run
+        return self._end_with(job, Leaving(now_s, f"preempted for {by}"))
 
-    def _where(self, record: Record) -> str:
-        servers = dict.fromkeys(g // self._context.cluster.gpus_per_server for g in record.gpus)
-        return ", ".join(self._context.nodes[server].name for server in servers)
+    def _resize(self, job: str, to: Resize, now_s: float) -> RunningAttempt:
+        """Let an attempt end, and its job go on with other GPUs."""
+        had, has = len(self._context.runs[job].record.gpus), len(to.gpus)
+        why = (
+            f"shrunk from {had} to {has} GPUs for {to.ahead}"
+            if to.ahead
+            else f"grown from {had} to {has} GPUs"
+        )
+        return self._end_with(job, Leaving(now_s, why, gpus=to.gpus))
+
+    def _end_with(self, job: str, leaving: Leaving) -> RunningAttempt:
+        run = self._context.runs[job]
+        run.record.leaving = leaving
+        if run.ending is None:
+            run.ending = ("queued", leaving.why)
+        self._context.note(leaving.why, job)
+        return run
 
     def _loops(self) -> tuple[Coroutine[Any, Any, None], ...]:
         return self._attempts.watch(), self._beat(), self._attempts.tidy()

@@ -14,9 +14,10 @@ from hocket.cluster.engine.records import EXCLUDED, NEVER, SUBMITTED, Ints
 from hocket.cluster.engine.users import quota_name
 from hocket.cluster.jobs import Job
 from hocket.cluster.live.context import ManagerContext
-from hocket.cluster.live.engine_rows import TICK_S, JobProgress
-from hocket.cluster.live.job_record import Record
-from hocket.cluster.live.reason_names import MOST_NAMED, ClusterNames, named, wanted_text
+from hocket.cluster.live.engine_rows import TICK_S
+from hocket.cluster.live.job_progress import JobProgress
+from hocket.cluster.live.job_record import Record, wanted_text
+from hocket.cluster.live.reason_names import MOST_NAMED, ClusterNames, named
 from hocket.text import counted, duration_text, listed, scaled_text
 
 Bools = npt.NDArray[np.bool_]

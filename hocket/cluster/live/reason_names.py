@@ -1,4 +1,4 @@
-"""Names in reasons: of GPUs, of nodes, of the jobs there, and of so many GPUs."""
+"""Names in reasons: of GPUs, of nodes, and of the jobs there."""
 
 from __future__ import annotations
 
@@ -7,10 +7,8 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from hocket.cluster.engine.records import Ints
-from hocket.cluster.jobs import Job
 from hocket.cluster.live.context import ManagerContext
 from hocket.cluster.live.devices import shared_out
-from hocket.cluster.live.job_record import Record
 from hocket.text import listed
 
 MOST_NAMED = 3
@@ -39,17 +37,6 @@ class ClusterNames:
         wanted = set(gpus)
         there = [job for job, run in self._context.runs.items() if not wanted.isdisjoint(run.record.gpus)]
         return there or ["another program"]
-
-
-def wanted_text(job: Job) -> str:
-    """The number of GPUs that a job is to have, or its range."""
-    return f"{job.gpus}" if job.fewest_gpus == job.gpus else f"{job.fewest_gpus} to {job.gpus}"
-
-
-def share_text(record: Record) -> str:
-    """The number of GPUs that a job has of those that it may have; empty where that is no choice."""
-    job = record.job
-    return "" if job.fewest_gpus == job.gpus else f"{len(record.gpus)} of {wanted_text(job)} GPUs"
 
 
 def named(names: Iterable[str], num: int | None = None) -> str:

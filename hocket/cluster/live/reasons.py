@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from hocket.cluster.engine.records import COMPUTING, READY, TRANSFERRING
 from hocket.cluster.live.context import ManagerContext, RunningAttempt
-from hocket.cluster.live.engine_rows import JobProgress
-from hocket.cluster.live.job_record import Record
+from hocket.cluster.live.job_progress import JobProgress
+from hocket.cluster.live.job_record import Record, share_text
 from hocket.cluster.live.queue_reasons import QueueReasons
-from hocket.cluster.live.reason_names import ClusterNames, named, share_text
+from hocket.cluster.live.reason_names import ClusterNames, named
 from hocket.text import duration_text, listed
 
 
@@ -76,14 +76,17 @@ class Reasons:
             if record.job.command is None or run.started_s is None:
                 return f"its ranks start on {named(names)}"
             silent_yet = "that has told nothing yet (hocket.distribute does)"
-            return f"runs a program on {named(names)} {silent_yet}{self._never_preempted(record)}"
-        return self._stage(progress, names, servers) + self._never_preempted(record)
+            return f"runs a program on {named(names)} {silent_yet}{self._never_stopped(record)}"
+        return self._stage(progress, names, servers) + self._never_stopped(record)
 
-    def _never_preempted(self, record: Record) -> str:
-        """The reason for which a job keeps its GPUs under a policy that preempts jobs."""
-        if not self._context.driver.rules.requeues or record.job.checkpoint_s is not None:
+    def _never_stopped(self, record: Record) -> str:
+        """The reason for which a job keeps its GPUs where others are preempted or resized."""
+        rules, job = self._context.driver.rules, record.job
+        resizes = rules.resizes and job.fewest_gpus < job.gpus
+        if job.checkpoint_s is not None or not (rules.requeues or resizes):
             return ""
-        return "; never preempted, it says no checkpoint_s"
+        never = ["preempted"] * rules.requeues + ["resized"] * resizes
+        return f"; never {listed(never, 'or')}, it says no checkpoint_s"
 
     def _stage(self, progress: JobProgress, names: Sequence[str], servers: Sequence[int]) -> str:
         driver = self._context.driver

@@ -8,7 +8,6 @@ import msgspec
 import numpy as np
 
 from hocket.cluster.cluster import Cluster
-from hocket.cluster.engine.policies.named_policies import policy_of
 from hocket.cluster.engine.scheduling import Scheduling
 from hocket.cluster.jobs import JobSet
 from hocket.cluster.live.job_record import Record
@@ -29,7 +28,7 @@ def live_row(
 
     ``source``: the file of the jobs. ``computing_s`` is what it says of the iterations that ran; what they
     took longer is waiting for GPUs, since that is all that the engine sees. What checkpoints take nobody
-    measures; under a policy that preempts jobs it counts how often each was.
+    measures; where jobs are preempted or resized it counts how often each was.
     """
     finished = [r for r in records if r.state == "finished"]
     if not finished:
@@ -38,8 +37,7 @@ def live_row(
     finish_s = np.array([r.finish_s for r in finished], np.float64)
     arrival_s = np.array([r.arrival_s for r in finished])
     parts = np.array([r.parts for r in finished])
-    num_gpus = np.array([len(r.gpus) for r in finished])
-    busy_s = float((parts[:, 0] * num_gpus).sum())
+    busy_s = sum(r.busy_gpu_s for r in finished)
     makespan_s = float(finish_s.max() - arrival_s.min())
     run = ClusterRun(
         scheduling=scheduling,
@@ -60,11 +58,23 @@ def live_row(
     )
     jobs = JobSet(jobs=tuple(r.job for r in finished), source=source)
     row = cluster_row(run, jobs, cluster)
-    if not policy_of(scheduling.policy).requeues:
-        return row
-    times = [r.preempted for r in finished]
-    return msgspec.structs.replace(
-        row,
-        jobs=tuple(msgspec.structs.replace(j, preemptions=n) for j, n in zip(row.jobs, times, strict=True)),
-        preemption=PreemptionRow(preemptions=sum(times)),
+    return _with_stops(row, finished, scheduling.resize) if scheduling.stops_jobs else row
+
+
+def _with_stops(row: ClusterRow, finished: Sequence[Record], resize: bool) -> ClusterRow:
+    """``row`` with how often each job was preempted and, if they are, resized."""
+    jobs = tuple(
+        msgspec.structs.replace(
+            job,
+            preemptions=record.preempted,
+            shrunk=record.shrunk if resize else None,
+            grown=record.grown if resize else None,
+        )
+        for job, record in zip(row.jobs, finished, strict=True)
     )
+    toll = PreemptionRow(
+        preemptions=sum(r.preempted for r in finished),
+        shrunk=sum(r.shrunk for r in finished) if resize else None,
+        grown=sum(r.grown for r in finished) if resize else None,
+    )
+    return msgspec.structs.replace(row, jobs=jobs, preemption=toll)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import sqlite3
 from collections import Counter
 from collections.abc import Sequence
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from hocket.cluster.engine.policies.srsf_requeue import MOST_PREEMPTIONS
+from hocket.cluster.engine.resizing import MOST_SHRUNK
 from hocket.cluster.live.database import FILE, read_record
 from hocket.cluster.live.job_record import Record, Tried
 from tests.lab.soak.cluster import GPUS_PER_NODE, LOST_AFTER_S, RESTARTS, TYPES
@@ -18,6 +20,9 @@ from tests.lab.soak.faults import Log, Span
 from tests.lab.soak.watching import Clients, Watcher
 from tests.lab.soak.work import HALF_BYTES, Work
 
+_SHRUNK = re.compile(r"shrunk from \d+ to \d+ GPUs for (?P<by>\S+)")
+_GROWN = re.compile(r"grown from \d+ to \d+ GPUs")
+_ASKED = re.compile(f"preempted for |{_SHRUNK.pattern}|{_GROWN.pattern}")
 _SLACK_S = 3.0  # between an answer and what ranks that were being started do, on a busy machine
 
 
@@ -69,6 +74,11 @@ class Audit:
         """Starts of jobs, counted."""
         return sum(record.attempt for record in self.records.values())
 
+    def resizes(self) -> tuple[int, int]:
+        """The times that jobs went on with fewer GPUs, and with more."""
+        records = self.records.values()
+        return sum(record.shrunk for record in records), sum(record.grown for record in records)
+
     def preemptions(self) -> int:
         """Times that jobs left their GPUs to others."""
         return sum(record.preempted for record in self.records.values())
@@ -105,7 +115,8 @@ class Audit:
             self._check(end not in ("fails", "wrong"), f"{job} finished")
         if record.state == "failed":
             own = {"fails": "ended with status 3", "wrong": "cannot run its command: nosuch"}.get(end)
-            counted = record.attempt - record.lost_attempts - record.own_failures - record.preempted
+            stopped = record.preempted + record.shrunk + record.grown
+            counted = record.attempt - record.lost_attempts - record.own_failures - stopped
             killed = "was killed by SIG" in record.why and counted == RESTARTS + 1
             self._check(killed or (own and own in record.why), f"{job} failed: {record.why}, {record}")
 
@@ -119,6 +130,11 @@ class Audit:
             if tried.why.startswith("preempted for "):
                 by = self.records.get(tried.why.removeprefix("preempted for "))
                 holds = by is not None and self._left_to(record, tried, by)
+            elif match := _SHRUNK.match(tried.why):
+                by = self.records.get(match["by"])
+                holds = by is not None and self._left_to(record, tried, by)
+            elif _GROWN.match(tried.why):
+                holds = record.job.checkpoint_s is not None
             elif "was killed by" in tried.why:
                 holds = name in self._log.touched
             elif "has not answered for" in tried.why:
@@ -147,6 +163,10 @@ class Audit:
         job = record.job
         preempted = [each for each in record.tried if each.why.startswith("preempted for ")]
         self._check(len(preempted) == record.preempted <= MOST_PREEMPTIONS, f"{job.id}: {record}")
+        shrunk = [each for each in record.tried if _SHRUNK.match(each.why)]
+        grown = [each for each in record.tried if _GROWN.match(each.why)]
+        self._check(len(shrunk) == record.shrunk <= MOST_SHRUNK, f"{job.id}: {record}")
+        self._check(len(grown) == record.grown <= record.shrunk + MOST_SHRUNK, f"{job.id}: {record}")
         self._check(record.leaving is None, f"{job.id} leaves yet: {record}")
         for gpus in _gpus_of(record).values():
             half = len(self._devices) * GPUS_PER_NODE // len(TYPES)
@@ -173,7 +193,7 @@ class Audit:
             whole = all(
                 (name, rank) in done for rank in range(len(given.get(number, range(record.job.gpus))))
             )
-            asked = number <= len(record.tried) and record.tried[number - 1].why.startswith("preempted for ")
+            asked = number <= len(record.tried) and _ASKED.match(record.tried[number - 1].why)
             excused = end == "fails" or asked or name in self._log.touched
             self._check(
                 not whole or excused or self._was_away(record, number),

@@ -53,7 +53,7 @@ class Soaked:
         command += ["--page", "off", "--lab", self.lab.name, "--gpus-per-server", str(GPUS_PER_NODE)]
         types = (TYPES[place * len(TYPES) // len(self.gpus)] for place in range(len(self.gpus)))
         gpus = ",".join(f"{gpu}:{kind}" for gpu, kind in zip(self.gpus, types, strict=True))
-        command += ["--gpus", gpus, "--placement", "lwf-1", "--policy", "srsf-requeue"]
+        command += ["--gpus", gpus, "--placement", "lwf-1", "--policy", "srsf-requeue", "--resize"]
         command += ["--memory", "16GB", "--restarts", str(RESTARTS), "--lost-after", f"{LOST_AFTER_S:g}s"]
         begins = self.said.stat().st_size if self.said.exists() else 0
         with self.said.open("ab") as said:

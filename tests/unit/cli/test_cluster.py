@@ -190,8 +190,12 @@ def test_jobs_with_a_range_are_resized_where_that_is_asked_for(in_tmp: Path) -> 
     told = " ".join(simulate("range.json", "--exclusive", "--resize").out.split())
     assert "resize (given)" in told
     assert "Grown" in told
-    live = hocket("cluster", "run", "range.json", *SETTING, "--resize")
-    assert "--resize" in refused(live)
+    quick = job("quick", 2, 0.0, iterations=2, gpus_min=1, forward_s=0.01, backward_s=0.01, size_bytes=0.0)
+    write_jobs(JobSet(jobs=(quick,)), "quick.json")
+    live = hocket("cluster", "run", "quick.json", *SETTING, "--gpus-per-server", "2", "--resize", "--json")
+    row = json.loads(live.out)
+    assert row["setting"]["resize"]
+    assert (row["preemption"]["shrunk"], row["preemption"]["grown"]) == (0, 0)
 
 
 def test_people_get_a_table(jobs: str) -> None:

@@ -153,6 +153,7 @@ def running(
     starvation_s: float | None = None,
     wait_for_faster: bool = False,
     quotas: Mapping[str, int] | None = None,
+    resize: bool = False,
     nodes: Sequence[Node] | None = None,
     credentials: Credentials = CREDENTIALS,
 ) -> Iterator[Running]:
@@ -177,6 +178,7 @@ def running(
             starvation_s=starvation_s,
             wait_for_faster=wait_for_faster,
             quotas=quotas or {},
+            resize=resize,
         ),
         credentials=credentials,
         restarts=restarts,

@@ -31,8 +31,8 @@ def job(name: str, gpus: int = 1, arrival_s: float = 0.0, **changes: Any) -> Job
 class World:
     """Ranks that compute for exactly as long as their jobs say, and links that follow Eq. 5 exactly."""
 
-    def __init__(self, jobs: list[Job], policy: str, **changes: Any) -> None:
-        self.scheduling = Scheduling(placement="ls", policy=policy, chunk_bytes=CHUNK, **changes)
+    def __init__(self, jobs: list[Job], policy: str, placement: str = "ls", **changes: Any) -> None:
+        self.scheduling = Scheduling(placement=placement, policy=policy, chunk_bytes=CHUNK, **changes)
         self.driver = Driver(CLUSTER, self.scheduling)
         self.jobs = {each.id: each for each in jobs}
         self.due: list[tuple[float, int, Any]] = []
@@ -47,7 +47,7 @@ class World:
         self.waiting: dict[str, float] = {}
         self.left: dict[str, int] = {}
         self.begun: set[tuple[str, int, int]] = set()
-        self.preempted: dict[str, int] = {}
+        self.stops: dict[str, tuple[int, int, int]] = {}  # preempted, shrunk, grown
         for each in jobs:
             self.at(each.arrival_s, ("arrive", each.id))
 
@@ -145,13 +145,7 @@ class World:
     def decide(self, iteration: dict[str, int], now_s: float) -> None:
         actions = self.driver.decide(now_s)
         for name, gpus in actions.placements.items():
-            self.gpus[name] = gpus
-            self.numbers.setdefault(name, set()).add(len(gpus))
-            iteration[name] = self.driver.iterations_done(name)  # in those of so many
-            if self.jobs[name].startup_s > 0:
-                self.at(now_s + self.jobs[name].startup_s, ("launched", name))
-            else:
-                self.happen(("launched", name), iteration, now_s)
+            self.begin(name, gpus, iteration, now_s)
         if actions.placements:
             more = self.driver.decide(now_s)
             actions.compute += more.compute
@@ -167,13 +161,30 @@ class World:
             chunk = min(size, CHUNK) if self.driver.preemptive else size
             self.moving[name] = [chunk, CLUSTER.startup_s, size - chunk]
         for name in actions.preemptions:
-            self.leave(name, iteration[name], now_s)
-        if actions.preemptions:
+            self.leave(name, iteration[name], now_s, (1, 0, 0))
+            self.driver.arrive(name)
+        for name, to in actions.resizes.items():
+            shrinks = len(to.gpus) < len(self.gpus[name])
+            self.leave(name, iteration[name], now_s, (0, 1, 0) if shrinks else (0, 0, 1))
+            self.driver.adopt(name, to.gpus, now_s)
+            self.begin(name, list(to.gpus), iteration, now_s)
+        if actions.preemptions or actions.resizes:
             self.decide(iteration, now_s)
 
-    def leave(self, name: str, iteration: int, now_s: float) -> None:
-        """End a job's ranks at once, amid an iteration, and let it queue again."""
-        self.preempted[name] = self.preempted.get(name, 0) + 1
+    def begin(self, name: str, gpus: list[int], iteration: dict[str, int], now_s: float) -> None:
+        """Launch a job's ranks on these GPUs."""
+        self.gpus[name] = gpus
+        self.numbers.setdefault(name, set()).add(len(gpus))
+        iteration[name] = self.driver.iterations_done(name)  # in those of so many
+        if self.jobs[name].startup_s > 0:
+            self.at(now_s + self.jobs[name].startup_s, ("launched", name))
+        else:
+            self.happen(("launched", name), iteration, now_s)
+
+    def leave(self, name: str, iteration: int, now_s: float, stop: tuple[int, int, int]) -> None:
+        """End a job's ranks at once, amid an iteration; it has yet to arrive again."""
+        before = self.stops.get(name, (0, 0, 0))
+        self.stops[name] = (before[0] + stop[0], before[1] + stop[1], before[2] + stop[2])
         self.driver.withdraw(name, now_s)
         self.due = [each for each in self.due if each[2][0] == "arrive" or each[2][1] != name]
         heapq.heapify(self.due)
@@ -182,8 +193,7 @@ class World:
             kept.pop(name, None)
         place = list(self.jobs).index(name)
         self.driver.add([self.jobs[name]], [iteration * len(self.gpus[name])], [False], [place])
-        self.driver.set_preemptions({name: self.preempted[name]})
-        self.driver.arrive(name)
+        self.driver.set_stops({name: self.stops[name]})
 
 
 def ends_as_simulated(world: World, jobs: list[Job]) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hocket.cluster.live.database import Database
+from hocket.cluster.live.database import Database, read_record
 from hocket.cluster.live.job_record import Record
 from hocket.errors import HocketError
 from tests.unit.cluster.live.clusters import live_job
@@ -52,6 +52,24 @@ def test_nothing_of_what_cannot_be_written_is_kept(tmp_path: Path) -> None:
         database.add([*records(2), *records(1)])
     assert database.jobs() == []
     assert len(database.events()) == 1  # what was noted is written with the next row
+    database.close()
+
+
+def test_jobs_of_an_earlier_version_are_read_and_have_computed_on_the_gpus_that_they_have(
+    tmp_path: Path,
+) -> None:
+    database = Database(tmp_path)
+    (record,) = records(1)
+    record.gpus, record.parts = (2, 3), (1.5, 0.0, 0.0, 0.0)
+    database.add([record])
+    for column in ("placed_s", "tried", "leaving", "shrunk", "busy_gpu_s"):
+        database._connection.execute(f"alter table jobs drop column {column}")
+    read = read_record(database._connection, 1)
+    assert read == record
+    database.close()
+    database = Database(tmp_path)
+    record.busy_gpu_s = 3.0
+    assert database.jobs() == [record]
     database.close()
 
 

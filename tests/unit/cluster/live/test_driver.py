@@ -11,6 +11,7 @@ import pytest
 import hocket.cluster.engine.engine as engine
 import hocket.cluster.live.driver as live
 import hocket.cluster.live.engine_decisions as decisions
+import hocket.cluster.live.placing_decisions as placing_decisions
 import hocket.cluster.simulator.clock as clock
 import hocket.cluster.simulator.preemption_clock as preemption_clock
 from hocket.cluster.engine.scheduling import Scheduling
@@ -107,7 +108,7 @@ def test_jobs_leave_for_others_as_in_the_simulator(jobs_per_gpu: int | None) -> 
     ends_as_simulated(world, jobs)
     predicted = simulate(JobSet(jobs=tuple(jobs)), CLUSTER, world.scheduling).preemptions
     assert predicted is not None
-    assert predicted.times.tolist() == [world.preempted.get(each.id, 0) for each in jobs]
+    assert predicted.times.tolist() == [world.stops.get(each.id, (0,))[0] for each in jobs]
     assert predicted.times.sum() >= 3
 
 
@@ -122,8 +123,41 @@ def test_jobs_with_a_range_leave_and_go_on_with_another_number_as_in_the_simulat
     ]  # fmt: skip
     world = World(jobs, "srsf-requeue", jobs_per_gpu=1)
     ends_as_simulated(world, jobs)
-    assert sum(world.preempted.values()) >= 3
+    assert sum(preempted for preempted, _, _ in world.stops.values()) >= 3
     assert sum(len(numbers) > 1 for numbers in world.numbers.values()) >= 2
+
+
+@pytest.mark.parametrize(
+    ("placement", "policy", "changes"),
+    [
+        ("ls", "srsf-1", {}),
+        ("lwf-1", "psrsf", {}),
+        ("blocks", "srsf-2", {"starvation_s": 9.0}),
+        ("ls", "srsf-requeue", {}),
+        ("lwf-1", "fair-share", {"quotas": {"*": 5}}),
+    ],
+)
+def test_jobs_shrink_and_grow_as_in_the_simulator(
+    placement: str, policy: str, changes: dict[str, Any]
+) -> None:
+    resizes = 0
+    for apart_s, most in ((3.3, 5), (6.1, 6), (9.7, 4)):
+        jobs = [
+            job(
+                f"j{k:02}", 2 + k * k % (most - 1), apart_s * k, memory_bytes=6.0,
+                iterations=1 + 19 * (k % 3 == 0) + k % 4, gpus_min=1 + k % 2, user=("alice", "bob")[k % 2],
+                checkpoint_s=None if k % 5 == 4 else 0.0,
+            )
+            for k in range(16)
+        ]  # fmt: skip
+        world = World(jobs, policy, placement=placement, jobs_per_gpu=1, resize=True, **changes)
+        ends_as_simulated(world, jobs)
+        predicted = simulate(JobSet(jobs=tuple(jobs)), CLUSTER, world.scheduling).preemptions
+        assert predicted is not None
+        stops = list(zip(predicted.times, predicted.shrunk, predicted.grown, strict=True))
+        assert stops == [world.stops.get(each.id, (0, 0, 0)) for each in jobs]
+        resizes += sum(shrunk + grown for _, shrunk, grown in stops)
+    assert resizes >= 3
 
 
 def test_what_users_have_had_counts_for_jobs_that_come_later() -> None:
@@ -145,12 +179,13 @@ def test_what_users_have_had_counts_for_jobs_that_come_later() -> None:
 
 
 def test_the_simulator_and_the_manager_call_the_same_functions() -> None:
-    called = vars(decisions) | vars(live)
+    called = vars(decisions) | vars(placing_decisions) | vars(live)
     assert called["end_task"] is engine.end_task  # the clock may end tasks of several workers at once
     ends = ("end_transfer", "stop_transfer", "finish_jobs")
-    placing = ("place_queue", "end_placing", "choose_preemption", "preempt", "place_chosen")
+    placing = ("place_queue", "end_placing", "choose_preemption", "preempt", "place_chosen", "save_and_leave")
+    resizing = ("choose_shrinking", "go_on_with_fewer", "choose_growing", "go_on_with_more")
     simulated = vars(preemption_clock) | vars(clock)
-    for name in (*ends, *placing, "submit", "decide_transfers", "start_tasks"):
+    for name in (*ends, *placing, *resizing, "submit", "decide_transfers", "start_tasks"):
         assert called[name] is simulated[name]
 
 

@@ -245,7 +245,7 @@ def test_a_machine_that_fails_to_start_a_rank_is_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: str
 ) -> None:
     """A job has no part in it where no port is found, or no process can be had."""
-    monkeypatch.setattr("hocket.cluster.live.attempts._RETRY_S", 0.05)
+    monkeypatch.setattr("hocket.cluster.live.attempt_endings._RETRY_S", 0.05)
     (node,) = far(tmp_path, 1)
     failures = [NodeError("node0: what looks for a port was killed"), BlockingIOError(errno.EAGAIN, "busy")]
     failure = failures[fails == "Popen"]
@@ -276,7 +276,7 @@ def test_a_folder_that_there_is_not_is_the_jobs_own_failure(tmp_path: Path) -> N
 def test_an_attempt_that_a_node_was_not_there_for_uses_up_no_restart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hocket.cluster.live.attempts._RETRY_S", 0.05)
+    monkeypatch.setattr("hocket.cluster.live.attempt_endings._RETRY_S", 0.05)
     (node,) = far(tmp_path, 1)
     node.gone = True
     with running(tmp_path, [noting("a", tmp_path)], nodes=[node], gpus=1, restarts=0) as cluster:
