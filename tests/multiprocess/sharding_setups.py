@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -12,6 +13,7 @@ import torch
 from torch import nn
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
 
 import hocket
 from hocket.graph import Plan
@@ -30,6 +32,14 @@ def gpt() -> nn.Module:
     return GPT2(vocabulary=61, context=16, width=32, num_heads=2, num_layers=4)
 
 
+def recomputing_gpt() -> nn.Module:
+    """The same with activation checkpoints: each block is computed again in the backward pass."""
+    model = gpt()
+    for block in blocks_of(model):
+        block.forward = functools.partial(checkpoint, block.forward, use_reentrant=False)  # type: ignore[method-assign]
+    return model
+
+
 def resnet() -> nn.Module:
     """ResNet-18's blocks, narrower and fewer, with BatchNorm."""
     return nn.Sequential(
@@ -43,13 +53,15 @@ def resnet() -> nn.Module:
     )
 
 
-MODELS: dict[str, Callable[[], nn.Module]] = {"gpt": gpt, "resnet": resnet}
+MODELS: dict[str, Callable[[], nn.Module]] = {
+    "gpt": gpt, "gpt, recomputing": recomputing_gpt, "resnet": resnet,
+}  # fmt: skip
 
 
 def batch_of(kind: str, rank: int, step: int) -> Batch:
     """A batch of its own for every rank and step."""
     generator = torch.Generator().manual_seed(1000 * rank + step)
-    if kind == "gpt":
+    if kind.startswith("gpt"):
         text = torch.randint(61, (2, 17), generator=generator)
         return text[:, :-1], text[:, 1:].flatten()
     x = torch.randn(4, 3, 16, 16, generator=generator)

@@ -22,6 +22,11 @@ def test_parameters_after_20_steps_are_bitwise_those_of_torchs_sharding(kind: st
 
 
 @pytest.mark.slow
+def test_blocks_that_are_computed_again_come_out_bitwise_as_torchs() -> None:
+    for found in run(f"{CASES}:every_way", timeout_s=290, kind="gpt, recomputing"):
+        assert not any(found.values()), found
+
+
 @pytest.mark.parametrize("world", [2, 4])
 @pytest.mark.parametrize("kind", ["gpt", "resnet"])
 def test_compiled_models_come_out_bitwise_as_torchs(kind: str, world: int) -> None:

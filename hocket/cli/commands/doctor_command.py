@@ -66,7 +66,8 @@ def _show(found: Examination, *, launched: bool) -> None:
         answers = [f"Green: {counted(found.workers, 'rank')} can train, {_where(found)}"]
         if found.workers > 1 and len({each.machine for each in found.ranks}) == 1:
             answers.append(
-                "Ranks of one machine share no link, so an order of transfers has nothing to gain here"
+                "Ranks on one machine exchange through its memory: an order of transfers has next to"
+                " nothing to gain here"
             )
     else:
         count = counted(len(found.findings), "thing")

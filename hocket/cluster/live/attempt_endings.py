@@ -77,7 +77,7 @@ class AttemptEndings:
             record.grown += 1
         closed = [name for name in context.nodes_of(leaving.gpus) if context.is_closed(name)]
         if closed:
-            self._queue_again(run, f"{leaving.why}; {listed(closed)} gets no jobs any more")
+            self._queue_again(run, f"{leaving.why}, and queued, as {listed(closed)} took no jobs then")
             self._try_again(record)
             return None
         self._queue_again(run, leaving.why)

@@ -85,11 +85,14 @@ def is_starting(folder: Path) -> bool:
 
 
 def _leave(path: Path, data: bytes) -> None:
-    """Write a file that only its owner can read, whole or not at all."""
+    """Write a file that only its owner can read, whole or not at all; HocketError where that fails."""
     new = path.with_name(f"{path.name}.new")
-    with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-        file.write(data)
-    os.replace(new, path)
+    try:
+        with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+            file.write(data)
+        os.replace(new, path)
+    except OSError as error:  # one of writing names no file
+        raise HocketError(f"{path}: cannot be written: {error.strerror or error}") from None
 
 
 def contact_of(folder: Path | None) -> Contact:

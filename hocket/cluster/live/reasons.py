@@ -60,6 +60,10 @@ class Reasons:
             why = run.ending[1]
             if run.ending[0] == "queued":
                 return f"saves what it has: {why}"
+            if run.started_s is None and (awaited := _awaited(run)):
+                have = "has" if len(awaited) == 1 else "have"
+                why = why or "it was cancelled by a command"
+                return f"{why} as it waited for its GPUs; it is over once {named(awaited)} {have} saved"
             return f"its ranks are ending: {why or 'it was cancelled by a command'}"
         servers = list(dict.fromkeys(run.attempt.servers(self._context.cluster)))
         names = [self._context.nodes[server].name for server in servers]
@@ -69,8 +73,7 @@ class Reasons:
                 f"{listed(silent)} {'does' if len(silent) == 1 else 'do'} not answer; after "
                 f"{duration_text(self._lost_after_s)} of silence it is tried again elsewhere"
             )
-        leaving = [each.record.job.id for each in run.waits_for if not each.over.is_set()]
-        if leaving:
+        if leaving := _awaited(run):
             return f"has its GPUs once {named(leaving)} {'has' if len(leaving) == 1 else 'have'} saved"
         if not progress.reported:
             if record.job.command is None or run.started_s is None:
@@ -113,3 +116,8 @@ class Reasons:
     def _meets(self, job: str, servers: Sequence[int]) -> bool:
         run = self._context.runs.get(job)
         return run is not None and not set(servers).isdisjoint(run.attempt.servers(self._context.cluster))
+
+
+def _awaited(run: RunningAttempt) -> list[str]:
+    """The jobs that have yet to save before an attempt can begin."""
+    return [each.record.job.id for each in run.waits_for if not each.over.is_set()]

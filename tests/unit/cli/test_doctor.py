@@ -51,7 +51,7 @@ def test_machines_that_differ_have_lines_of_their_own_up_to_three(monkeypatch: p
     ]
     lines = doctor(examination(ranks, [], 6), monkeypatch).out.splitlines()
     assert lines[0].startswith("Green: 6 ranks can train, on 6 machines; ")
-    assert "Ranks of one machine" not in lines[1]
+    assert "Ranks on one machine" not in lines[1]
     of_network = [line for line in lines if line.startswith("network")]
     assert of_network[-1] == "network    and 3 more (--json)"
     assert len(of_network) == 4
@@ -69,7 +69,9 @@ def test_rounding_among_three_ranks_is_said_to_be_rounding(monkeypatch: pytest.M
 
 def test_one_machine_is_told_that_no_order_gains_there(monkeypatch: pytest.MonkeyPatch) -> None:
     lines = doctor(examined(), monkeypatch).out.splitlines()
-    assert lines[1].startswith("Ranks of one machine share no link, so an order of transfers has nothing")
+    assert lines[1].startswith(
+        "Ranks on one machine exchange through its memory: an order of transfers has next to"
+    )
 
 
 def test_the_record_is_one_document(monkeypatch: pytest.MonkeyPatch) -> None:

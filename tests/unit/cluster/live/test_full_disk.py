@@ -14,6 +14,7 @@ import pytest
 
 from hocket.cluster.live.database import Database
 from hocket.cluster.live.job_record import Record
+from hocket.cluster.live.manager_address import Contact, leave_contact
 from hocket.cluster.live.manager_messages import AskStatus, Submit
 from hocket.errors import HocketError
 from hocket.launch.guard import MOST_BYTES, cut
@@ -130,3 +131,9 @@ def test_a_rank_that_finds_no_room_is_not_started_and_one_that_runs_leaves_its_s
         assert time.monotonic() < deadline_s
         time.sleep(0.05)
     assert ranks.conditions()["1-1-0"] == 7
+
+
+def test_a_contact_that_a_full_disk_does_not_take_is_named(disk: Path) -> None:
+    fill(disk)
+    with pytest.raises(HocketError, match=r"contact\.json: cannot be written: No space left on device"):
+        leave_contact(disk, Contact(address="127.0.0.1:1", token="t" * 8000, page=""))

@@ -121,11 +121,27 @@ def test_a_job_whose_kept_gpus_are_drained_as_it_saves_queues(tmp_path: Path) ->
         cluster.ask(Submit((noting("two", tmp_path, 2, steps=40, iterations=20),)))
         cluster.until(saves(tmp_path))
         cluster.ask(Drain("node0"))
-        line = until_why(cluster, "wide", "drained")
+        line = until_why(cluster, "wide", "is drained")
         assert "wide: waits for 2 to 4 GPUs" in line
+        assert line.endswith("shrunk from 4 to 2 GPUs for two, and queued, as node0 took no jobs then")
         cluster.ask(Cancel("wide"))
         cluster.until(lambda status: status.jobs[0].state == "cancelled")
     assert "1-2" not in {attempt for _, attempt, *_ in notes(tmp_path)}
+
+
+def test_one_that_is_cancelled_before_its_gpus_are_free_is_said_to_have_no_ranks(tmp_path: Path) -> None:
+    with running(tmp_path, [wide(tmp_path)], until_idle=False, **CHANGES) as cluster:
+        cluster.until(has_paid_off(tmp_path))
+        cluster.ask(Submit((noting("two", tmp_path, 2, steps=40, iterations=20),)))
+        cluster.until(saves(tmp_path))
+        cluster.ask(Cancel("two"))
+        assert why(cluster, "two") == (
+            "two: it was cancelled by a command as it waited for its GPUs; it is over once wide has saved"
+        )
+        cluster.until(lambda status: status.jobs[1].state == "cancelled")
+        cluster.ask(Cancel("wide"))
+        cluster.until(lambda status: status.jobs[0].state == "cancelled")
+    assert not any(attempt.startswith("2-") for _, attempt, *_ in notes(tmp_path))
 
 
 @pytest.mark.parametrize("says", [True, False])
