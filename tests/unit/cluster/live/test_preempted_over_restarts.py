@@ -28,6 +28,7 @@ _CLUSTER = ("--servers", "1", "--gpus-per-server", str(GPUS), "--placement", "ls
 _MEMORY = 16e9  # of a GPU that says nothing of it
 
 # Steps to the number that is asked for, from the one that was kept; takes long to save, and ends as if done.
+# It saves at its end, too: it may be asked to leave at that very moment.
 _PROGRAM = """import os, pathlib, signal, sys, time
 kept, rank = pathlib.Path(os.environ['HOCKET_CHECKPOINT'], 'step'), os.environ['RANK']
 step = int(kept.read_text()) if kept.exists() else 0
@@ -46,6 +47,8 @@ note('begin')
 while step < int(sys.argv[2]):
     step += 1
     time.sleep(0.05)
+if rank == '0':
+    kept.write_text(str(step))
 note('end')"""
 
 
