@@ -37,7 +37,7 @@ def notes(folder: Path) -> list[list[str]]:
 
 
 def has_paid_off(folder: Path) -> Callable[[Status], bool]:
-    """Whether the wide job has had its GPUs for longer than a resize costs it."""
+    """True once the wide job has had its GPUs for longer than a resize costs it."""
 
     def due(status: Status) -> bool:
         placed_s = status.jobs[0].placed_s
