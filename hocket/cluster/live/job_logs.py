@@ -60,8 +60,7 @@ def _ranks(record: Record, attempt: int) -> int:
     """The ranks of an attempt; of one that is not kept any more the most that the job may have."""
     if attempt == record.attempt:
         return record.num_gpus
-    is_last_told = bool(record.tried) and record.tried[-1].start_s == record.placed_s
-    place = len(record.tried) - (record.attempt - attempt) - is_last_told
+    place = len(record.tried) - (record.attempt - attempt) - record.is_last_tried
     return len(record.tried[place].gpus) if 0 <= place < len(record.tried) else record.job.gpus
 
 

@@ -90,6 +90,17 @@ class Record:
         """The job's iterations on so many GPUs."""
         return self.job.iterations_on(self.num_gpus)
 
+    @property
+    def is_last_tried(self) -> bool:
+        """True if the last attempt is among those that were tried: another one was to follow it."""
+        return bool(self.tried) and self.tried[-1].start_s == self.placed_s
+
+    @property
+    def retries(self) -> int:
+        """The attempts that failed and that another one follows, or was to follow."""
+        followed = self.attempt - (not self.is_last_tried)
+        return max(0, followed - self.preempted - self.shrunk - self.grown)
+
     def take_gpus(self, gpus: Sequence[int]) -> None:
         """Let its next attempt have these GPUs: what is over is counted in iterations of so many."""
         work = self.iteration * self.num_gpus

@@ -90,7 +90,9 @@ class Metrics:
 
 def _of_jobs(records: Sequence[Record]) -> list[str]:
     states = Counter(record.state for record in records)
-    retries = float(sum(max(0, record.attempt - 1) for record in records))
+    retries = float(sum(record.retries for record in records))
+    preemptions = float(sum(record.preempted for record in records))
+    resizes = float(sum(record.shrunk + record.grown for record in records))
     jct_s = [r.finish_s - r.arrival_s for r in records if r.state == "finished" and r.finish_s is not None]
     waits_s = [max(0.0, r.start_s - r.arrival_s) for r in records if r.start_s is not None]
     return [
@@ -100,7 +102,21 @@ def _of_jobs(records: Sequence[Record]) -> list[str]:
             "Jobs by state, of all that were submitted.",
             [({"state": state}, float(states[state])) for state in get_args(JobState)],
         ),
-        _metric("hocket_job_retries_total", "counter", "Attempts behind the first.", [({}, retries)]),
+        _metric(
+            "hocket_job_retries_total", "counter", "Attempts that failed and were followed.", [({}, retries)]
+        ),
+        _metric(
+            "hocket_job_preemptions_total",
+            "counter",
+            "Attempts that ended as the job left its GPUs to another.",
+            [({}, preemptions)],
+        ),
+        _metric(
+            "hocket_job_resizes_total",
+            "counter",
+            "Attempts that ended as the job went on with fewer GPUs, or more.",
+            [({}, resizes)],
+        ),
         _histogram(
             "hocket_job_completion_seconds", "Time from arrival to end (JCT) of finished jobs.", jct_s
         ),

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from hocket.cluster.cluster import Cluster
 from hocket.cluster.engine.scheduling import Scheduling
@@ -79,6 +80,16 @@ def check_row(records: dict[str, Record]) -> None:
     check_cluster_row(msgspec.convert(msgspec.to_builtins(row), ClusterRow), "row")
 
 
+def check_metrics(text: str) -> None:
+    values = {
+        sample.name: sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+    assert values["hocket_job_retries_total"] == 0
+    assert (values["hocket_job_resizes_total"], values["hocket_job_preemptions_total"]) == (2, 0)
+
+
 def test_a_job_gives_gpus_to_one_that_waits_and_takes_them_when_nobody_does(tmp_path: Path) -> None:
     with running(tmp_path, [wide(tmp_path)], **CHANGES) as cluster:
         cluster.until(has_paid_off(tmp_path))
@@ -96,6 +107,7 @@ def test_a_job_gives_gpus_to_one_that_waits_and_takes_them_when_nobody_does(tmp_
     assert records["two"].attempt == 1
     check_ranks(tmp_path, [4, 2, 4])
     check_row(records)
+    check_metrics(cluster.manager._backend.metrics())
 
 
 def test_another_manager_goes_on_while_it_saves_to_shrink(tmp_path: Path) -> None:
