@@ -10,6 +10,8 @@ from hocket.cluster.live.job_record import MOST_TRIED, Leaving, Record, Tried
 from hocket.text import listed
 
 _RETRY_S = 1.0  # until a job that failed is tried again
+_LONGEST_RETRY_S = 60.0
+_EARLY_S = 10.0  # after its start an attempt that fails has hardly run
 
 
 class AttemptEndings:
@@ -17,6 +19,7 @@ class AttemptEndings:
 
     def __init__(self, context: ManagerContext, restarts: int) -> None:
         self._context, self._restarts = context, restarts
+        self._pauses_s: dict[str, float] = {}  # the last ones, of jobs that failed as they began
 
     def end(self, run: RunningAttempt, kept_iterations: int) -> RunningAttempt | None:
         """End an attempt of which all processes have ended, or are lost; one that is to be started for it."""
@@ -34,9 +37,12 @@ class AttemptEndings:
             self._queue_again(run, why)
             self._try_again(record)
         elif state == "failed" and self._is_tried_again(run):
-            context.note(f"{why}; it is tried again", job)
+            pause_s = self._pause_s(run)
+            later = f" in {pause_s:g} s" if pause_s > _RETRY_S else ""
+            context.note(f"{why}; it is tried again{later}", job)
             self._queue_again(run, why)
-            asyncio.get_running_loop().call_later(_RETRY_S, self._try_again, record)
+            context.tried_again_s[job] = context.now_s() + pause_s
+            asyncio.get_running_loop().call_later(pause_s, self._try_again, record)
         else:
             record.state, record.why, record.finish_s = state, why, context.now_s()
             if state == "finished":
@@ -99,16 +105,34 @@ class AttemptEndings:
         context.add_to_engine([record])
         context.database.put([record])
 
+    def _pause_s(self, run: RunningAttempt) -> float:
+        """Seconds until a job that failed is tried again.
+
+        Twice the last ones where it failed as it began, by no own fault: a disk stays full for a while.
+        """
+        job = run.record.job.id
+        last_s = self._pauses_s.pop(job, 0.0)
+        ran_s = asyncio.get_running_loop().time() - (run.started_s or 0.0)
+        if _is_own_failure(run) or ran_s >= _EARLY_S:
+            return _RETRY_S
+        self._pauses_s[job] = min(_LONGEST_RETRY_S, 2 * last_s) if last_s else _RETRY_S
+        return self._pauses_s[job]
+
     def _is_tried_again(self, run: RunningAttempt) -> bool:
         """Tell whether another attempt follows; the job's own failures count by what it asks for."""
         record = run.record
-        if run.failed_by_itself and not run.lost_with_node:
+        if _is_own_failure(run):
             record.own_failures += 1
             return record.own_failures <= (record.job.restarts or 0)
         others = record.lost_attempts + record.own_failures + record.preempted
         return record.attempt - others - record.shrunk - record.grown <= self._restarts
 
     def _try_again(self, record: Record) -> None:
+        self._context.tried_again_s.pop(record.job.id, None)
         if record.state == "queued" and record.job.id in self._context.driver.progress_of:
             self._context.driver.arrive(record.job.id)
             self._context.decide_soon()
+
+
+def _is_own_failure(run: RunningAttempt) -> bool:
+    return run.failed_by_itself and not run.lost_with_node

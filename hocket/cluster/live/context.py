@@ -40,6 +40,7 @@ class RunningAttempt:
 class ManagerContext:
     """A cluster's jobs: ``records`` by id, ``runs``, attempts under way, by job, ``by_attempt`` by name.
 
+    ``tried_again_s``: the instants at which jobs that failed are tried again, by id.
     ``drained_nodes``, ``silent_nodes``: those that get no job, since a command said so and since they do not
     answer. ``decide`` is called soon after anything has come up; ``events`` counts what has. ``change_event``
     is set when there is something to look at, ``failure``, say: an error that no client could be told of.
@@ -62,6 +63,7 @@ class ManagerContext:
         self.records = {record.job.id: record for record in database.jobs()}
         self.runs: dict[str, RunningAttempt] = {}
         self.by_attempt: dict[str, RunningAttempt] = {}
+        self.tried_again_s: dict[str, float] = {}
         self.drained_nodes = database.drained_nodes()
         self.silent_nodes: set[str] = set()
         for node in self.nodes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from functools import cached_property
 from itertools import islice
@@ -41,6 +42,8 @@ class QueueReasons:
         """The reason for which a job queues."""
         row = self._context.driver.state.jobs[progress.row]
         if row["stage"] == SUBMITTED:
+            if (again_s := self._context.tried_again_s.get(record.job.id)) is not None:
+                return f"is tried again in {max(1, math.ceil(again_s - self._now_s))} s"
             if record.attempt:
                 return "is tried again in a moment"
             return f"arrives in {duration_text(max(0.0, record.arrival_s - self._now_s))}"
