@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Mapping
 
 from hocket.cluster.live.context import ManagerContext, RunningAttempt
 from hocket.cluster.live.job_record import MOST_TRIED, Leaving, Record, Tried
-from hocket.text import listed
+from hocket.text import counted, listed
 
 _RETRY_S = 1.0  # until a job that failed is tried again
 _LONGEST_RETRY_S = 60.0
@@ -100,8 +101,14 @@ class AttemptEndings:
         record.state, record.why = "queued", why
         tried = Tried(record.gpus, now_s if record.placed_s is None else record.placed_s, now_s, why)
         record.tried = (*record.tried, tried)[-MOST_TRIED:]
-        if record.job.command is not None and not any(context.checkpoint(record).glob("*")):
-            record.iteration = 0  # it has kept nothing
+        goes_on = f"goes on from iteration {record.iteration}"
+        if record.job.command is not None:
+            goes_on = "goes on with what it has kept"
+            if not any(context.checkpoint(record).glob("*")):
+                record.iteration = 0
+                goes_on = "has kept nothing and begins anew"
+        if run.killed_saving:
+            context.note(f"{_killed_text(run.killed_saving)}; the job {goes_on}", record.job.id)
         context.add_to_engine([record])
         context.database.put([record])
 
@@ -136,3 +143,10 @@ class AttemptEndings:
 
 def _is_own_failure(run: RunningAttempt) -> bool:
     return run.failed_by_itself and not run.lost_with_node
+
+
+def _killed_text(killed: Mapping[int, str]) -> str:
+    """A line of the ranks that a signal ended when they were to save; ``killed``: of each how it ended."""
+    others = len(killed) - 1
+    as_well = f", as {'was' if others == 1 else 'were'} {counted(others, 'other')}" if others else ""
+    return f"{killed[min(killed)]} when it was to save{as_well}"

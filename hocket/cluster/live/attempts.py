@@ -207,6 +207,9 @@ class Attempts:
         """Take in that a rank has failed: the first one says why, unless a peer was killed before."""
         number = signal_of(status)
         outdone = run.failed_by_itself and number is not None and not run.stopped
+        saves = run.ending is not None and run.ending[0] == "queued"
+        if saves and number is not None and number != signal.SIGTERM:  # with which it is asked to save
+            run.killed_saving[rank] = f"rank {rank} on {node.name} was killed by {number.name}"
         if run.ending is not None and not outdone:
             return
         why = await self._why(rank, node, run.attempt.key(rank), status)

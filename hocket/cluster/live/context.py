@@ -33,6 +33,7 @@ class RunningAttempt:
         self.failed_by_itself = False  # not by a signal, a node or a manager
         self.failed_s = 0.0  # of the loop's time
         self.stopped = False  # ranks were asked to end
+        self.killed_saving: dict[int, str] = {}  # how a signal ended ranks that were to save
         self.over = asyncio.Event()  # none of its ranks is left
         self.waits_for: list[RunningAttempt] = []  # those whose GPUs it gets when they are over
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from hocket.cluster.live.manager_messages import AskEvents, Cancel, Submit
 from hocket.cluster.live.result_row import live_row
 from hocket.cluster.results.run_statistics import ClusterRow, check_cluster_row
 from tests.unit.cluster.live.clusters import live_job, running
+from tests.unit.cluster.live.test_manager import rank_of
 from tests.unit.cluster.live.test_reasons import serving, until_why, why
 
 # Steps to the number that is asked for, from the one that was kept; keeps it when it is asked to end.
@@ -90,6 +93,32 @@ def test_status_says_who_saves_who_waits_for_that_and_who_is_never_preempted(tmp
         assert until_why(cluster, "short", "never").endswith("; never preempted, it says no checkpoint_s")
         told = cluster.ask(AskEvents()).events
         assert any("preempted for short" in str(each) for each in told)
+        for job in ("short", "long"):
+            cluster.ask(Cancel(job))
+        cluster.until(lambda status: all(job.state == "cancelled" for job in status.jobs))
+
+
+@pytest.mark.parametrize("has_kept", [True, False])
+def test_a_rank_that_is_killed_as_it_saves_is_in_the_events(tmp_path: Path, has_kept: bool) -> None:
+    """What it kept earlier is what its job goes on with."""
+    kept = "kept.write_text('3'); " if has_kept else ""
+    saves = f"{kept}pathlib.Path(sys.argv[1] + '.saves').touch(); time.sleep(1000)"
+    program = STEPS.replace("kept.write_text(str(step))", saves)
+    command = (sys.executable, "-c", program, str(tmp_path / "long.steps"), "100000")
+    long = stepping("long", 1, tmp_path, command=command, checkpoint_s=1.0)
+    with serving(tmp_path, long, servers=1, gpus=1, policy="srsf-requeue") as cluster:
+        cluster.until(lambda status: status.now_s - (status.jobs[0].placed_s or status.now_s) > 2.5)
+        short = live_job("short", 1, command=("sleep", "1000"), iterations=1, memory_bytes=10.0)
+        cluster.ask(Submit((short,)))
+        cluster.until(lambda _: (tmp_path / "long.steps.saves").exists())
+        os.kill(rank_of(tmp_path / "node0" / "1-1-0"), signal.SIGKILL)
+        cluster.until(lambda status: status.jobs[0].state == "queued")
+        told = [event.what for event in cluster.ask(AskEvents(job="long")).events or ()]
+        goes_on = "goes on with what it has kept" if has_kept else "has kept nothing and begins anew"
+        assert told[1:] == [
+            "preempted for short",
+            f"rank 0 on node0 was killed by SIGKILL when it was to save; the job {goes_on}",
+        ]
         for job in ("short", "long"):
             cluster.ask(Cancel(job))
         cluster.until(lambda status: all(job.state == "cancelled" for job in status.jobs))
