@@ -19,7 +19,7 @@ from hocket.cluster.live.kept_credentials import CERTIFICATE
 from hocket.cluster.live.manager_messages import MOST_BYTES, FromClient, ManagerAnswer
 from hocket.document import convert_document, read_document
 from hocket.errors import HocketError
-from hocket.launch.control import Connection, NobodyError, TransportError, decoded, reach
+from hocket.launch.control import Connection, NobodyError, TransportError, TurnedAwayError, decoded, reach
 from hocket.launch.credentials import Credentials, credentials_of
 from hocket.launch.tls import NAME
 
@@ -159,7 +159,9 @@ class ManagerLine:
         except NobodyError as error:
             raise HocketError(f"the cluster's manager: {error}; {self._way_out()}") from None
         except TransportError as error:
-            raise HocketError(f"the cluster's manager at {self._contact.address}: {error}") from None
+            again = isinstance(error, TurnedAwayError)
+            hint = "; it is busy, hangs or is about to end: try again" if again else ""
+            raise HocketError(f"the cluster's manager at {self._contact.address}: {error}{hint}") from None
         if answer.refused:
             raise HocketError(answer.refused)
         return answer
@@ -185,7 +187,11 @@ class ManagerLine:
         except (OSError, http.client.HTTPException) as error:
             self.close()
             if fresh:
-                raise TransportError(f"its connection ended ({error})") from None
+                late = isinstance(error, TimeoutError)
+                why = (
+                    f"it did not answer within {_ANSWER_S:g} s" if late else f"its connection ended ({error})"
+                )
+                raise TurnedAwayError(why) from None
             return self._exchange(call)  # it was let go since the last request, or the manager is another one
         except TransportError:
             self.close()
