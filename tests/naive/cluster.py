@@ -83,6 +83,8 @@ class Simulation(Transfers):
         times += [exact(run.job.arrival_s) for run in self.runs if exact(run.job.arrival_s) > self.now]
         if any(run.finish is None for run in self.runs):
             times += [at for _, *window in self.windows for at in window if at > self.now]
+        self.stopping = self.stops()
+        times += self.stopping
         first = min(times, default=NEVER)
         self.coinciding = sum(time == first for time in times)
         return first
@@ -167,8 +169,8 @@ class Simulation(Transfers):
                 else:
                     self.end_iteration(run)
         num_arrived = sum(exact(run.job.arrival_s) <= self.now for run in self.runs)
-        # What a job would hold is looked at when one arrives or ends, not at other instants.
-        changed = self.interrupt()
+        # What a job would hold is looked at when one arrives, ends, or may leave, not at other instants.
+        changed = self.interrupt() or self.now in self.stopping
         if changed or num_arrived > self.num_arrived or any(run.finish is not None for run in unfinished):
             self.place()
         self.num_arrived = num_arrived

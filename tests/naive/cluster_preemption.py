@@ -20,24 +20,35 @@ class Preemption(Queue):
     def relaunch(self, run: Run) -> Fraction:
         return exact(run.job.startup_s) + (self.checkpoint(run) or 0)
 
-    def starves(self, run: Run) -> bool:
+    def starves(self, run: Run, at: Fraction) -> bool:
         after = self.scheduling.starvation_s
-        return after is not None and self.now - exact(run.job.arrival_s) >= exact(after)
+        return after is not None and at - exact(run.job.arrival_s) >= exact(after)
 
-    def may_leave(self, run: Run) -> bool:
+    def pays_off_at(self, run: Run) -> Fraction | None:
         save = self.checkpoint(run)
-        if save is None or run.launched is not None or run.preemptions >= MOST_PREEMPTIONS:
+        if save is None or run.launched is not None:
+            return None
+        assert run.start is not None
+        return run.start + run.launches_for + save + self.relaunch(run)
+
+    def has_paid_off(self, run: Run, at: Fraction) -> bool:
+        since = self.pays_off_at(run)
+        if since is None:
             return False
         assert run.start is not None
-        computed = self.now - run.start - run.launches_for
-        return computed > save + self.relaunch(run) and not self.starves(run)
+        return at >= since and at > run.start + run.launches_for
+
+    def may_leave(self, run: Run, at: Fraction) -> bool:
+        may = run.preemptions < MOST_PREEMPTIONS and not self.starves(run, at)
+        return may and self.has_paid_off(run, at)
 
     def preempt_for_one(self) -> bool:
         """Let jobs leave for the first queued one for which that is worth it; whether there is one."""
-        candidates = sorted(filter(self.may_leave, self.placed()), key=self.queue_key, reverse=True)
+        able = [run for run in self.placed() if self.may_leave(run, self.now)]
+        candidates = sorted(able, key=self.queue_key, reverse=True)
         for run in sorted(self.queue(), key=self.queue_key):
             behind = [other for other in candidates if self.queue_key(run) < self.queue_key(other)]
-            if self.starves(run) or not self.in_quota(run):
+            if self.starves(run, self.now) or not self.in_quota(run):
                 continue
             suits = run.speed
             self.leaving = behind

@@ -27,12 +27,27 @@ class Resizing(Preemption):
     def order(self, run: Run) -> Any:
         return (-run.job.priority, self.key(run))
 
-    def has_paid_off(self, run: Run) -> bool:
-        save = self.checkpoint(run)
-        if save is None or run.launched is not None:
-            return False
-        assert run.start is not None
-        return self.now - run.start - run.launches_for > save + self.relaunch(run)
+    def may_shrink(self, run: Run) -> bool:
+        return run.num > run.job.fewest_gpus and run.shrunk < MOST_SHRUNK
+
+    def may_grow(self, run: Run) -> bool:
+        return run.num < run.job.gpus and run.grown - run.shrunk < MOST_SHRUNK
+
+    def stops(self) -> list[Fraction]:
+        """The times to come at which jobs have been on their GPUs for long enough to leave them."""
+        preempts, resizes = self.policy == "srsf-requeue", self.scheduling.resize
+        found = []
+        for run in self.placed():
+            at = self.pays_off_at(run)
+            if at is None or at <= self.now:
+                continue
+            if self.queue():
+                can = (preempts and self.may_leave(run, at)) or (resizes and self.may_shrink(run))
+            else:
+                can = resizes and self.may_grow(run)
+            if can:
+                found.append(at)
+        return found
 
     def several(self, gpus: list[int]) -> bool:
         return len({g // self.per_server for g in gpus}) > 1
@@ -79,9 +94,7 @@ class Resizing(Preemption):
         """The GPUs of one that waits, those that others give, and how long they save; None: none do."""
         suits, gpus = run.speed, None
         able = [
-            other
-            for other in self.placed()
-            if other.num > other.job.fewest_gpus and other.shrunk < MOST_SHRUNK and self.has_paid_off(other)
+            other for other in self.placed() if self.may_shrink(other) and self.has_paid_off(other, self.now)
         ]
         givers = sorted(able, key=self.order, reverse=True)
         for other in givers:
@@ -115,7 +128,7 @@ class Resizing(Preemption):
         if self.queue():
             return False
         for run in sorted(self.placed(), key=self.order):
-            if run.grown - run.shrunk >= MOST_SHRUNK or not self.has_paid_off(run):
+            if not self.may_grow(run) or not self.has_paid_off(run, self.now):
                 continue
             least = min(run.job.gpus - run.num, self.quota(run.job.user) - self.held(run.job.user))
             options = [self.extended(run, run.num + more) for more in range(1, least + 1)]

@@ -97,6 +97,7 @@ class State:
         self.vacated: dict[int, Fraction] = {}  # when those that were preempted on a GPU have saved
         self.kept: dict[str, Run] = {}  # the only job of a user that may be, meanwhile
         self.num_arrived = 0
+        self.stopping: list[Fraction] = []
         self.runs = [
             Run(job, i, job.fewest_gpus, launch=exact(job.startup_s)) for i, job in enumerate(jobs.jobs)
         ]

@@ -1,10 +1,10 @@
 """Growing: jobs with fewer GPUs than they may have take idle ones while nobody queues. Ours.
 
-Each time that the queue has been placed, and nobody is left in it, for the jobs that run, in the policy's
-order:
+Each time that the queue has been placed, which it also is when a job has computed for long enough, and
+nobody is left in it, for the jobs that run, in the policy's order:
 
 * Jobs may grow that have fewer GPUs than their most, say what a checkpoint takes them, have computed on their
-  GPUs for longer than it costs to stop and go on, and have grown fewer than MOST_SHRUNK times more often than
+  GPUs for as long as it costs to stop and go on, and have grown fewer than MOST_SHRUNK times more often than
   they have shrunk.
 * One that grows keeps its GPUs. Others, of their type, are those that nobody is on: first on the servers
   where it has most GPUs, of equal ones where most are idle; under ``blocks`` within one block. Its user's

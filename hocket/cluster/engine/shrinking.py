@@ -1,10 +1,11 @@
 """Shrinking: jobs with more GPUs than their fewest give some to the first job that waits. Ours.
 
-Each time that the queue has been placed, for the first job in it that its user's quota has room for (where
-jobs hold GPUs because they have queued for long, the first of these):
+Each time that the queue has been placed, which it also is when a job has computed for long enough, for the
+first job in it that its user's quota has room for (where jobs hold GPUs because they have queued for long,
+the first of these):
 
 * Jobs may give GPUs that have a range, more than their fewest of it, say what a checkpoint takes them, have
-  computed on these GPUs for longer than it costs to stop and go on, and have shrunk fewer than MOST_SHRUNK
+  computed on these GPUs for as long as it costs to stop and go on, and have shrunk fewer than MOST_SHRUNK
   times. It does not matter whether they go before it: what they have beyond their fewest they had of what
   nobody waited for.
 * One after another, the last in the policy's order first, offers what it has beyond its fewest, and would

@@ -76,6 +76,7 @@ class ManagerContext:
         self.retention = Retention()
         self._ahead_s = time.time() - epoch_s - time.monotonic()
         self._decide, self._deciding = decide, False
+        self._next_decision: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
     def now_s(self) -> float:
@@ -200,6 +201,13 @@ class ManagerContext:
             self._decide()
         except Exception as error:  # a callback's exception would only be printed
             self.fail(error)
+            return
+        if self._next_decision is not None:
+            self._next_decision.cancel()
+            self._next_decision = None
+        if (due_s := self.driver.next_stop_s()) is not None:
+            left_s = max(0.0, due_s - self.now_s())
+            self._next_decision = asyncio.get_running_loop().call_later(left_s, self.decide_soon)
 
     def fail(self, error: BaseException) -> None:
         """The manager cannot go on."""

@@ -20,7 +20,7 @@ from hocket.cluster.engine.engine import submit
 from hocket.cluster.engine.gpu_numbers import take_number
 from hocket.cluster.engine.interruptions import stop_job
 from hocket.cluster.engine.placing import finish_jobs, place_on
-from hocket.cluster.engine.records import FINISHED, NONE, QUEUED, SUBMITTED, TRANSFERRING
+from hocket.cluster.engine.records import FINISHED, NEVER, NONE, QUEUED, SUBMITTED, TRANSFERRING
 from hocket.cluster.engine.scheduling import Scheduling
 from hocket.cluster.engine.state_parts import network_state
 from hocket.cluster.engine.transfer_progress import reset, update_progress
@@ -151,6 +151,13 @@ class Driver(EngineRows):
     def decide(self, now_s: float) -> Actions:
         """Take in what was said, and decide."""
         return Actions() if self.empty else decide(self, _tick(now_s))
+
+    def next_stop_s(self) -> float | None:
+        """The time at which the next decision is due if nothing is said until then; None: none is.
+
+        A job may then be preempted or resized that has not been on its GPUs for long enough now.
+        """
+        return None if self.next_stop == NEVER else self.next_stop * TICK_S
 
 
 def _tick(now_s: float) -> int:

@@ -9,11 +9,13 @@ from hocket.cluster.engine.records import (
     FORWARD,
     IN_BACKWARD,
     IN_FORWARD,
+    NEVER,
     NONE,
     READY,
     TRANSFERRING,
     WAITING,
 )
+from hocket.cluster.engine.resizing import next_stop
 from hocket.cluster.engine.state_parts import compute_state, flow_shares, network_state, transfer_lists
 from hocket.cluster.engine.transfers import account, decide_transfers, occupy
 from hocket.cluster.live.actions import Actions
@@ -27,6 +29,7 @@ def decide(rows: EngineRows, now: int) -> Actions:
     actions = Actions()
     while _decide_once(rows, now, actions):
         pass
+    rows.next_stop = next_stop(rows.state, rows.rules, now)
     _answer(rows, actions)
     return actions
 
@@ -45,9 +48,9 @@ def _decide_once(rows: EngineRows, now: int, actions: Actions) -> bool:
         submit(s.jobs, s.queue, s.counts, s.needs, rules, progress.row)
     s.counts[0]["placed"] = 0
     looks = s.counts[0]["queued"] or rules.resizes
-    if looks and (arrived or rows.has_new_room):
+    if looks and (arrived or rows.has_new_room or now >= rows.next_stop):
         place(rows, now, actions)
-    rows.has_new_room = False
+    rows.has_new_room, rows.next_stop = False, NEVER
     for j in s.placed_jobs[: s.counts[0]["placed"]].tolist():
         progress = rows.job_at(j)
         if progress.leaves:

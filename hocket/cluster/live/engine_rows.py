@@ -19,6 +19,7 @@ from hocket.cluster.engine.records import (
     FORWARD,
     IN_BACKWARD,
     IN_FORWARD,
+    NEVER,
     NONE,
     QUEUED,
     READY,
@@ -53,8 +54,9 @@ class EngineRows:
 
     ``progress_of``: by id; ``by_row``: in the state's order, None for those that have left. ``arrived_jobs``:
     who is to queue at the next decision; ``ending_jobs``: those with no iteration left, but processes that
-    have yet to end; ``has_new_room``: whether a job may fit now that did not before. ``withheld``: bytes of
-    each GPU that the engine takes for used and no job has, ``EXCLUDED`` where nobody is to be placed.
+    have yet to end; ``has_new_room``: whether a job may fit now that did not before; ``next_stop``: the tick
+    at which one may be preempted or resized that may not be now. ``withheld``: bytes of each GPU that the
+    engine takes for used and no job has, ``EXCLUDED`` where nobody is to be placed.
     """
 
     def __init__(self, cluster: Cluster, scheduling: Scheduling) -> None:
@@ -68,6 +70,7 @@ class EngineRows:
         self.arrived_jobs: list[JobProgress] = []
         self.ending_jobs: list[JobProgress] = []
         self.has_new_room = False
+        self.next_stop = NEVER
         self._drained_servers: set[int] = set()
         self._lacking = np.zeros(cluster.num_gpus, np.int64)
         self.withheld = np.zeros(cluster.num_gpus, np.int64)

@@ -14,6 +14,7 @@ import numpy as np
 from hocket.cluster.engine.engine import end_launch, end_task, end_transfer, start_tasks, submit
 from hocket.cluster.engine.placing import finish_jobs
 from hocket.cluster.engine.records import COMPUTING, IN_FORWARD, NEVER, NONE, TRANSFERRING, Ints, Records
+from hocket.cluster.engine.resizing import next_stop
 from hocket.cluster.engine.state import EngineState
 from hocket.cluster.engine.state_parts import compute_state, flow_shares, network_state, transfer_lists
 from hocket.cluster.engine.transfer_progress import chunk_end, transfer_end
@@ -53,6 +54,7 @@ HANDS = np.dtype(
             "turn",  # the instants that there have been at this time
             "jobs_arrived",
             "outage",  # the next of the clock's events of outages
+            "next_stop",  # when a job may be preempted or resized that may not be now
             "placements",
             "instants",
             "passing",
@@ -87,7 +89,7 @@ def make_clock(state: EngineState) -> VirtualClock:
     num_jobs, num_gpus = len(state.jobs), len(state.gpus)
     lanes, tree, leaves = make_lanes(num_gpus, num_jobs)
     hands = np.zeros(1, HANDS)
-    hands["leaves"] = leaves
+    hands["leaves"], hands["next_stop"] = leaves, NEVER
 
     def room(*shape: int) -> Ints:
         return np.zeros(shape, np.int64)
@@ -136,7 +138,7 @@ def run(state, rules, clock, log, most_instants):
             now = min(now, jobs[arrivals[arrived]].arrival)
         if now == NEVER and counts[0].queued == 0:
             return True
-        now = min(now, outages[hands[0].outage, 0])
+        now = min(now, outages[hands[0].outage, 0], hands[0].next_stop)
         if now == NEVER:
             return True
         if hands[0].outage == len(outages) - 1 and outages[hands[0].outage, 0] == now:
@@ -198,10 +200,13 @@ def run(state, rules, clock, log, most_instants):
             submit(jobs, queue, counts, state.needs, rules, arrivals[arrived])
             arrived += 1
         looks = counts[0].queued > 0 or rules.resizes
-        if looks and (memory_freed or arrived > hands[0].jobs_arrived):
+        if looks and (memory_freed or arrived > hands[0].jobs_arrived or hands[0].next_stop == now):
             for i in range(hands[0].passing):
                 catch_up(jobs, rules, stretches, passing[i], now)
             place_and_resize(state, rules, clock, log, now)
+            hands[0].next_stop = next_stop(state, rules, now)
+        elif launched or hands[0].next_stop == now:
+            hands[0].next_stop = next_stop(state, rules, now)
         hands[0].events += arrived - hands[0].jobs_arrived
         hands[0].jobs_arrived = arrived
         hands[0].placements += counts[0].placed

@@ -58,10 +58,14 @@ def test_a_job_is_preempted_only_where_more_is_gained(left: int, times: int) -> 
     assert found.preemptions.times.tolist() == [times, 0]
 
 
-def test_a_job_computes_for_longer_than_a_preemption_costs_before_it_is_preempted() -> None:
-    long = job("long", 4, 100, checkpoint_s=2.0)
-    assert run(long, job("short", 4, 1, 4.0)).preemptions.times[0] == 0
-    assert run(long, job("short", 4, 1, 4.5)).preemptions.times[0] == 1
+@pytest.mark.parametrize(("arrival_s", "start_s"), [(1.0, 4.0), (3.75, 4.0), (4.0, 4.0), (4.5, 4.5)])
+def test_a_job_is_preempted_as_soon_as_it_has_computed_for_as_long_as_that_costs(
+    arrival_s: float, start_s: float
+) -> None:
+    """That is 2 s to save and 2 s to be restored, and nothing else happens by then."""
+    found = run(job("long", 4, 100, checkpoint_s=2.0), job("short", 4, 1, arrival_s))
+    assert found.preemptions.times[0] == 1
+    assert found.start_s.tolist() == [0.0, start_s]
 
 
 def test_a_job_is_preempted_so_often_and_no_more() -> None:

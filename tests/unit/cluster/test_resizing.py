@@ -91,9 +91,33 @@ def test_who_says_no_checkpoint_has_no_range_or_has_just_started_keeps_its_gpus(
     assert resizes(run(job("wide", 4, 100, gpus_min=2), late, checkpoint_s=0.0))[0] == (1, 1)
     assert resizes(run(job("wide", 4, 100, checkpoint_s=0.0), late))[0] == (0, 0)
     wide = job("wide", 4, 100, gpus_min=2, checkpoint_s=2.0)
-    assert resizes(run(wide, job("late", 2, 8, 4.0)))[0] == (0, 0)
-    assert resizes(run(wide, job("late", 2, 8, 4.5)))[0] == (1, 1)
     assert resizes(run(wide, late, resize=False, policy="srsf-requeue"))[0] == (0, 0)
+
+
+@pytest.mark.parametrize(("arrival_s", "start_s"), [(1.0, 4.0), (3.75, 4.0), (4.0, 4.0), (4.5, 4.5)])
+def test_a_job_shrinks_as_soon_as_it_has_computed_for_as_long_as_that_costs(
+    arrival_s: float, start_s: float
+) -> None:
+    """That is 2 s to save and 2 s to go on, and nothing else happens by then."""
+    found = run(job("wide", 4, 100, gpus_min=2, checkpoint_s=2.0), job("late", 2, 8, arrival_s))
+    assert resizes(found)[0] == (1, 1)
+    assert found.start_s.tolist() == [0.0, start_s]
+
+
+def test_a_job_grows_as_soon_as_it_has_computed_for_as_long_as_that_costs() -> None:
+    found = run(job("first", 3, 2), job("wide", 4, 100, 1.0, gpus_min=1, checkpoint_s=1.0))
+    # The first is over at 2 s. By 3 s 2 iterations of one GPU are done, none of four; 2 s to save and go on.
+    assert found.finish_s == pytest.approx([2.0, 3.0 + 2.0 + 100.0])
+    assert resizes(found) == [(0, 0), (0, 1)]
+
+
+def test_a_job_that_has_shrunk_grows_again_though_nothing_happens() -> None:
+    wide = job("wide", 4, 100, gpus_min=2, checkpoint_s=2.0, startup_s=5.0)
+    found = run(wide, job("late", 2, 3, 20.0))
+    # It shrinks at 20 s with 15 iterations, 30 of two GPUs. The late one is over at 25 s; it goes on from
+    # 29 s, and by 38 s has computed for the 9 s that growing costs it: 39 of two are 19 of four.
+    assert found.finish_s == pytest.approx([38.0 + 2.0 + 7.0 + 81.0, 25.0])
+    assert resizes(found)[0] == (1, 1)
 
 
 def test_nobody_shrinks_where_the_one_that_waits_would_not_fit_either() -> None:

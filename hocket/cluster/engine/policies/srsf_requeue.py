@@ -2,11 +2,12 @@
 
 Preemptive SRSF is what Tiresias compares itself with, as jobs are known in advance there (Gu et al., NSDI
 2019); Slurm requeues preempted jobs (``PreemptMode=REQUEUE``). Here a preemption has to be worth its
-checkpoint. Each time that the queue has been placed, for the queued jobs in order: job j may displace jobs
-that go behind it (a lower priority; of the same one more service left) and
+checkpoint. Each time that the queue has been placed, which it also is when a job has computed for long
+enough to be preempted, for the queued jobs in order: job j may displace jobs that go behind it (a lower
+priority; of the same one more service left) and
 
 * say what a checkpoint takes them (``checkpoint_s``),
-* have had their GPUs, and computed there, for longer than a preemption costs them,
+* have had their GPUs, and computed there, for as long as a preemption costs them,
 * have been preempted fewer than MOST_PREEMPTIONS times,
 * have not arrived so long ago that they count as starving.
 
@@ -20,7 +21,7 @@ GPU one after the other, the shortest first; under ``blocks`` GPUs of one block.
 checkpoints, for which they keep the GPUs: whoever is placed there, also beside j, is launched after that. A
 relaunch is a job's ``startup_s``, and its ``checkpoint_s`` once more, to restore.
 
-So a job is preempted for a shorter one alone, at most so often, and each time it has computed for longer than
+So a job is preempted for a shorter one alone, at most so often, and each time it has computed for as long as
 that costs. One that queues again may still wait behind shorter ones, as under every SRSF; ``--starvation``
 bounds that, here too. Transfers are admitted as under SRSF(1).
 
@@ -30,7 +31,7 @@ A checkpoint is of complete iterations: what is under way of one is computed aga
 from __future__ import annotations
 
 from hocket.cluster.engine.policies.scheduling_policy import SchedulingPolicy
-from hocket.cluster.engine.records import NONE
+from hocket.cluster.engine.records import NEVER, NONE
 from hocket.kernel import lean_kernel
 
 MOST_PREEMPTIONS = 5
@@ -39,11 +40,20 @@ SRSF_REQUEUE = SchedulingPolicy(name="srsf-requeue", requeues=True)
 
 
 @lean_kernel
-def has_paid_off(jobs, j, now):
-    """True if job j, which is placed, has computed there for longer than it costs to stop it and go on."""
+def pays_off_at(jobs, j):
+    """The tick at which job j, which is placed, has computed there for as long as it costs to stop and go on.
+
+    NEVER where it says nothing of a checkpoint, or has yet to be launched.
+    """
     if jobs[j].checkpoint == NONE or jobs[j].launch > 0:
-        return False
-    return now - jobs[j].start - jobs[j].launched > jobs[j].checkpoint + jobs[j].relaunch
+        return NEVER
+    return jobs[j].start + jobs[j].launched + jobs[j].checkpoint + jobs[j].relaunch
+
+
+@lean_kernel
+def has_paid_off(jobs, j, now):
+    """True if job j, which is placed, has computed, and for as long as it costs to stop it and go on."""
+    return now >= pays_off_at(jobs, j) and now > jobs[j].start + jobs[j].launched
 
 
 @lean_kernel

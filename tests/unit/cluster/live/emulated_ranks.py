@@ -82,8 +82,11 @@ class World:
         iteration = dict.fromkeys(self.jobs, 0)
         while len(self.finish_s) < len(self.jobs):
             times = [self.due[0][0]] if self.due else []
-            chunk = self.next_transfer()
-            now_s = min([*times, *([chunk[0]] if chunk else [])])
+            if (chunk := self.next_transfer()) is not None:
+                times.append(chunk[0])
+            if (due_s := self.driver.next_stop_s()) is not None:
+                times.append(due_s)
+            now_s = min(times)
             self.move(now_s)
             for name in [name for name, left in self.moving.items() if left[1] <= 1e-12 and left[0] <= 1e-2]:
                 self.chunk_over(name, iteration, now_s)

@@ -110,6 +110,20 @@ def test_a_job_gives_gpus_to_one_that_waits_and_takes_them_when_nobody_does(tmp_
     check_metrics(cluster.manager._backend.metrics())
 
 
+def test_a_job_takes_idle_gpus_once_that_pays_though_nothing_happens(tmp_path: Path) -> None:
+    """The other one is over long before the two seconds that a resize costs."""
+    jobs = [noting("one", tmp_path, 3, steps=1, iterations=1), wide(tmp_path, gpus_min=1, checkpoint_s=1.0)]
+    with running(tmp_path, jobs, **CHANGES) as cluster:
+        records = cluster.join()
+    record = records["wide"]
+    assert {each.state for each in records.values()} == {"finished"}
+    assert [each.why for each in record.tried] == ["grown from 1 to 4 GPUs"]
+    assert len(record.gpus) == GPUS
+    one, left_s = records["one"].finish_s, record.tried[0].end_s
+    assert one is not None
+    assert one + 1.0 < left_s, "it ended as the other one did"
+
+
 def test_another_manager_goes_on_while_it_saves_to_shrink(tmp_path: Path) -> None:
     with running(tmp_path, [wide(tmp_path)], keep=True, **CHANGES) as first:
         first.until(has_paid_off(tmp_path))
