@@ -112,11 +112,14 @@ def read_network(path: Path) -> NetworkFile:
     return load_network(path, note)
 
 
-def check_fits(path: Path | str, file: NetworkFile, used: Collection[str]) -> None:
-    """Warn where what was measured is far from those fits of a network's file that an answer uses."""
+def check_fits(path: Path | str, file: NetworkFile, used: Collection[str], **advice: str) -> None:
+    """Warn where what was measured is far from those fits of a network's file that an answer uses.
+
+    ``advice``: ``instead``, what else helps, as in :func:`hocket.network.fit_quality.fit_warning`.
+    """
     from hocket.network.fit_quality import fit_warning
 
-    warning = fit_warning(file, used)
+    warning = fit_warning(file, used, **advice)
     if warning is not None:
         warn(f"{path}: {warning}")
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _FIRST_LINE_S, _WAITED_S, _LINE_S = 1.0, 5.0, 10.0
 _GLANCE_S = 0.2
 _ENDS = re.compile(r"(?: |\x1b\[[0-9;]*m)+$", re.MULTILINE)  # spaces, and styles between them
-_COMPILING = "compiling, once on this machine"
+_COMPILING = "compiling, once on this machine, for about a minute"
 _UNBROKEN = 10_000  # the width of lines that nothing breaks
 
 
@@ -194,14 +194,12 @@ class _Done:
         """The work done and, unless it is overdue, the time left by the pace up to the last change."""
         gone_s = time.monotonic() - self.began_s
         line = f"{self.description}: {gone_s:.0f} s"
-        if _compiles():
-            line += f", {_COMPILING}"
         if 0 < self.done <= self.total:
             line += f", {self.done / self.total:.0%}"
             left_s = (self._moved_s - self.began_s) * self.total / self.done - gone_s
-            if left_s > 0:
+            if left_s > 0 and not _compiles():
                 line += f", about {_roughly(left_s)} left"
-        return line
+        return f"{line}; {_COMPILING}" if _compiles() else line
 
 
 def _compiles() -> bool:

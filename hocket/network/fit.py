@@ -96,6 +96,9 @@ def _judged(
     errors = np.array([fit.seconds(p.size_bytes, p.concurrent) / p.seconds - 1 for p in points])
     rms_error = float(np.sqrt(np.mean(errors**2)))
     if rms_error > POOR_FIT:
-        poor = f"points are {rms_error:.0%} (rms) from the line; more --repeats or a --largest may help"
+        poor = (
+            f"points are {rms_error:.0%} (rms) from the line; more timings of each size, or larger ones, may"
+            " help"
+        )
         note = f"{note}; {poor}" if note else poor
     return msgspec.structs.replace(fit, rms_error=rms_error, max_error=float(np.abs(errors).max()), note=note)

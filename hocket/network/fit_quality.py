@@ -28,6 +28,8 @@ FIT_NAMES = {
 _JUDGED = (*OF_SERVERS, *OF_ALL_REDUCE)  # fits of shards are judged where sharded steps go by them
 _RECORDED = "record more steps, on several ranks"
 _BETTER = "measure again with more --repeats while nothing else runs"
+_LONGER = "measure again with a longer --timeout while nothing else runs"
+_OPTIONS = "give --bandwidth and --latency"
 
 
 class _NamedFit(NamedTuple):
@@ -35,11 +37,21 @@ class _NamedFit(NamedTuple):
     fit: Fit
 
 
-def fit_warning(file: NetworkFile, used: Collection[str]) -> str | None:
+def fit_warning(file: NetworkFile, used: Collection[str], instead: str = _OPTIONS) -> str | None:
     """A line about the worst of the ``used`` fits where it is rough or of no use; None where all are good.
 
-    ``used``: of :data:`OF_SERVERS`, :data:`OF_ALL_REDUCE` and :data:`OF_SHARDS`.
+    ``used``: of :data:`OF_SERVERS`, :data:`OF_ALL_REDUCE` and :data:`OF_SHARDS`; ``instead``: what else
+    helps.
     """
+    grade = fit_grade(file, used)
+    if grade is None:
+        return None
+    again = _BETTER if file.recorded is None else _RECORDED
+    return f"{grade}, and answers may be as far off; {again}, or {instead}"
+
+
+def fit_grade(file: NetworkFile, used: Collection[str]) -> str | None:
+    """The grade of the ``used`` fits, and how far off the worst is; None where all are good."""
     poor = _poor(file, used)
     if not poor:
         return None
@@ -47,13 +59,15 @@ def fit_warning(file: NetworkFile, used: Collection[str]) -> str | None:
     grade = "unusable" if worst.rms_error > UNUSABLE_FIT else "rough"
     return (
         f"{grade} for {listed([FIT_NAMES[each.name] for each in poor])}: times are off the fit by"
-        f" {worst.rms_error:.0%} (rms, at most {worst.max_error:.0%}), and answers may be as far off;"
-        f" {_BETTER if file.recorded is None else _RECORDED}, or give --bandwidth and --latency"
+        f" {worst.rms_error:.0%} (rms, at most {worst.max_error:.0%})"
     )
 
 
-def measured_verdict(file: NetworkFile) -> str:
-    """A sentence on the measured network, and on whether plans can go by it."""
+def measured_verdict(file: NetworkFile, repeats: int | None = None) -> str:
+    """A sentence on the measured network, and on whether plans can go by it.
+
+    ``repeats``: the timings that were asked for; fewer in the file are the time limit's doing.
+    """
     startup = (
         f"{duration_text(file.startup_s)} a transfer" if file.startup_s else "a startup too short to measure"
     )
@@ -68,7 +82,9 @@ def measured_verdict(file: NetworkFile) -> str:
     worst, names = poor[0].fit, listed([FIT_NAMES[each.name] for each in poor])
     off = f"the fit of {names} is off by up to {worst.rms_error:.0%} (rms; one time by {worst.max_error:.0%})"
     verdict = "do not plan by it" if worst.rms_error > UNUSABLE_FIT else "plan by it with care"
-    return f"{found}; {off}: {verdict}, {_BETTER}"
+    timed = None if file.host is None else file.host.repeats
+    cut = repeats is not None and timed is not None and timed < repeats
+    return f"{found}; {off}: {verdict}, {_LONGER if cut else _BETTER}"
 
 
 def is_usable(file: NetworkFile) -> bool:

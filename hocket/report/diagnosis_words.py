@@ -45,7 +45,7 @@ def answers(diagnosis: Diagnosis) -> list[str]:
     tuning, network = diagnosis.tuning, diagnosis.network
     if tuning is not None and network is not None:
         where = on_workers(tuning.best, scaled_text(network.bandwidth_bps, "bit/s"))
-        found.append(capitalized(ranking_verdict(tuning.ranked, where, tuning.alike_s)))
+        found.append(capitalized(ranking_verdict(tuning.ranked, where, tuning.alike_s, tuning.alike_bound_s)))
         found += [capitalized(_scaling(diagnosis))] if diagnosis.scaling else [_MISSED]
     elif diagnosis.check is not None:
         found.append(_MISSED)

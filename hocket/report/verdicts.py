@@ -75,12 +75,18 @@ def result_verdict(row: ResultRow, usual: ResultRow | None, where: str) -> str:
     return f"{name}: {_step(row, usual)} a step {where}" + _clauses_text(compared) + _least(row, usual)
 
 
-def ranking_verdict(rows: Sequence[ResultRow], where: str, alike_s: Mapping[str, float] | None = None) -> str:
+def ranking_verdict(
+    rows: Sequence[ResultRow],
+    where: str,
+    alike_s: Mapping[str, float] | None = None,
+    alike_bound_s: float = 0.0,
+) -> str:
     """The fastest of ``rows``, which are of one setup, or that none beats the usual policy.
 
     DDP's best bucket size, where it is among ``rows``, is told beside its default one. Policies whose steps
-    take as long as the fastest one's, to 0.05%, are named with it. ``alike_s``: as
-    :class:`hocket.tuner.Tuning` has it, the times where no step is slower than another.
+    take as long as the fastest one's, to 0.05%, are named with it. ``alike_s``, ``alike_bound_s``: as
+    :class:`hocket.tuner.Tuning` has them, the times where no step is slower than another; where uneven steps
+    make up a gain, all figures but the last are of those.
     """
     best, usual = _first(rows), usual_row(rows)
     buckets = best_buckets_row(rows)
@@ -95,6 +101,9 @@ def ranking_verdict(rows: Sequence[ResultRow], where: str, alike_s: Mapping[str,
     if buckets is not None and buckets not in level and not _is_default(buckets, usual):
         others.append((buckets, f"ddp's best bucket ({_bucket(buckets)})"))
     compared = _gains(best, others, alike_s or {})
+    if alike_s and _any_made_up(best, [other for other, _ in others], alike_s):
+        alike = _alike_step(best, usual, alike_s, alike_bound_s)
+        return f"{told}{alike[0]} a step {where} if all steps were alike, {compared}{alike[1]}"
     said = f"{told}{_step(best, usual)} a step {where}"
     if len(others) > 1:
         return f"{said}. That is {compared}{_least(best, usual)}"
@@ -224,13 +233,33 @@ def _gains(row: ResultRow, others: Sequence[tuple[ResultRow, str]], alike_s: Map
     alike = [_apart_alike(row, other, alike_s) for other, _ in compared]
     made_up = _any_made_up(row, [other for other, _ in compared], alike_s)
     apart = alike if made_up else [row.iteration_s / other.iteration_s - 1 for other, _ in compared]
-    said = [
+    return ", ".join(
         f"{_percents(share) if share else 'no less'} than {name}"
         for share, (_, name) in zip(apart, compared, strict=True)
         if share is not None
-    ]
-    comma = "," if len(said) > 1 else ""
-    return ", ".join(said) + (f"{comma} if all steps were alike" if made_up else "")
+    )
+
+
+def _alike_step(
+    best: ResultRow, usual: ResultRow | None, alike_s: Mapping[str, float], bound_s: float
+) -> tuple[str, str]:
+    """The step of ``best`` if all were alike; and the least it can be then, and what it is as they differ."""
+    step_s = alike_s[best.policy]
+    unit = time_unit([best.iteration_s, *([] if usual is None else [usual.iteration_s])])
+    least = ""
+    if bound_s and is_level(step_s, bound_s):
+        least = ", the least that any order of as many transfers can take"
+    elif bound_s:
+        least = f"; no order of as many transfers takes less then than {duration_text(bound_s, unit)}"
+        usual_s = None if usual is None else alike_s.get(usual.policy)
+        if usual is not None and usual_s and not is_level(bound_s, usual_s):
+            least += f", {_percents(bound_s / usual_s - 1)} than {usual.policy}"
+    waits = percent_text(best.straggler_fraction)
+    return duration_text(step_s, unit), (
+        f"{least}. The profile's steps differ, and with them it takes"
+        f" {duration_text(best.iteration_s, unit)}: the first worker to end a step waits for the last,"
+        f" {waits} of a step on average"
+    )
 
 
 def _any_made_up(row: ResultRow, others: Sequence[ResultRow], alike_s: Mapping[str, float]) -> bool:

@@ -16,6 +16,7 @@ from hocket.launch import ServedJob, job_of_environment
 from hocket.launch.environment import whole_number
 from hocket.logs import show_log
 from hocket.network import Network, load_network
+from hocket.network.fit_quality import OF_ALL_REDUCE, fit_grade
 from hocket.planner import POLICIES
 from hocket.planner import plan as plan_by_policy
 from hocket.planner.named_planners import BUILT_IN
@@ -132,8 +133,10 @@ def distribute(
     init_sync = init_sync is None or init_sync
     buffers = buffers_synced(ddp_keywords, broadcast_buffers)
     wanted = plan if plan is not None else os.environ.get("HOCKET_PLAN") or AUTO
+    network_grade = ""
     if network is None and (path := os.environ.get("HOCKET_NETWORK")):
-        network = load_network(path).network()
+        file = load_network(path)
+        network, network_grade = file.network(), fit_grade(file, OF_ALL_REDUCE) or ""
     job = job_of_environment()
     if job is not None:
         without = ("compile=True", compile), ("a process group", process_group is not None)
@@ -154,6 +157,7 @@ def distribute(
             planner=_Planner(policy, limit_s),
             plan=given,
             network=network,
+            network_grade=network_grade,
             choices=runtime.folder_of_environment(),
         ),
         runtime.TrainingRanks(process_group, limit_s),

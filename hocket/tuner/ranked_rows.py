@@ -80,8 +80,8 @@ class RankedRows:
                 self.rows.insert(0, row)
                 return
 
-    def alike_s(self) -> dict[str, float]:
-        """Seconds a step if all took the profile's mean, of the best row, the usual one's and DDP's best.
+    def alike(self) -> dict[str, ResultRow]:
+        """Rows of the best plan, the usual one and DDP's best if all steps took the profile's mean.
 
         None where the best row's workers wait little for stragglers.
         """
@@ -90,7 +90,7 @@ class RankedRows:
         graph, usual = self._request.graph, USUAL[self._request.architecture]
         mean = dataclasses.replace(graph, durations_s=graph.durations_s.mean(axis=1, keepdims=True))
         return {
-            name: self._simulated(mean, self.planned[name]).row.iteration_s
+            name: self._simulated(mean, self.planned[name]).row
             for name in dict.fromkeys((self.rows[0].policy, usual, BEST_BUCKETS))
             if name in self.planned
         }

@@ -116,6 +116,7 @@ def tune(
     found = searched(request, [made.plan for made in planned.values()])
     planned[SEARCH] = found.made
     ranked = RankedRows(request, planned, found.within_s)
+    alike = ranked.alike()
     unclipped = None
     if request.graph is not graph:
         unclipped = best_unclipped(graph, network, architecture, iterations=iterations, seed=seed)
@@ -126,7 +127,8 @@ def tune(
             for row in ranked.rows
         },
         timelines=ranked.timelines() if timelines else {},
-        alike_s=ranked.alike_s(),
+        alike_s={name: row.iteration_s for name, row in alike.items()},
+        alike_bound_s=alike[ranked.rows[0].policy].bound_s if alike else 0.0,
         unclipped=unclipped,
         frontier=ranked.frontier(found.frontier) if architecture == "fsdp" else [],
         evaluations=found.made.evaluations,

@@ -31,6 +31,9 @@ class Tuning(Summarized):
         Seconds a step if all took the profile's mean, by policy, of the best row, the usual policy's and
         ``ddp-best``'s: the gain that does not come from steps of unlike length. Empty where the best row's
         ``straggler_fraction`` is below 10%.
+    alike_bound_s
+        Seconds that such a step of the best row takes at least, whatever the order of its transfers; 0 where
+        ``alike_s`` is empty.
     unclipped
         Where the step was tuned as one that clips: the best policy's row without clipping, the search left
         out. None otherwise, and where the profile itself clips, of which nobody knows how it is without.
@@ -56,6 +59,7 @@ class Tuning(Summarized):
     plans: dict[str, Plan]
     timelines: dict[str, Timeline] = field(default_factory=dict)
     alike_s: dict[str, float] = field(default_factory=dict)
+    alike_bound_s: float = 0.0
     unclipped: ResultRow | None = None
     frontier: list[tuple[float, float]] = field(default_factory=list)
     evaluations: int

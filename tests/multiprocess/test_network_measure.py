@@ -195,7 +195,7 @@ def test_fewer_repeats_than_asked_for_are_told(monkeypatch: pytest.MonkeyPatch) 
         host=MeasurementHost(torch="2", backend="gloo", workers=2, where="loopback", repeats=4),
     )
     monkeypatch.setattr("hocket.profiler.measure_network", lambda **_: measured)
-    assert "each size was timed 4 times, not 10: on this link" in hocket("network", "measure").err
+    assert "each size was timed 4 times, not 10 times: on this link" in hocket("network", "measure").err
     assert "was timed" not in hocket("network", "measure", "--repeats", "4").err
 
 

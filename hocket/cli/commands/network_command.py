@@ -14,7 +14,7 @@ from hocket.cli.panels import OUTPUT, PROFILE, option
 from hocket.cli.printing import note, print_json, progress
 from hocket.cli.screen import Sheet, show
 from hocket.network.fit_quality import FIT_NAMES, is_usable, measured_verdict
-from hocket.text import duration_text, scaled_text
+from hocket.text import counted, duration_text, scaled_text
 
 if TYPE_CHECKING:
     from hocket.columns import Column
@@ -114,14 +114,13 @@ def measure(
         save_network(measured, output)
     if json:
         print_json(network_document(measured))
-        note(measured_verdict(measured))
+        note(measured_verdict(measured, effort.repeats))
     else:
-        _show(measured, output, launched=place is not None)
-    timed = effort.repeats if measured.host is None else measured.host.repeats
-    if timed is not None and timed < effort.repeats:
-        fewer = f"each size was timed {timed} times, not {effort.repeats}"
+        _show(measured, output, effort, launched=place is not None)
+    if timed := _timings_within(measured, effort):
+        fewer = f"each size was timed {counted(timed, 'time')}, not {effort.repeats} times"
         limit = f"--timeout {effort.timeout}"
-        note(f"{fewer}: on this link more would take over half of {limit}; raise it for more")
+        note(f"{fewer}: on this link more would take over half of {limit}; raise that, not --repeats")
     assert measured.fits is not None
     for name in measured.fits.__struct_fields__:
         fit = getattr(measured.fits, name)
@@ -129,24 +128,34 @@ def measure(
             note(f"{FIT_NAMES[name]}: {fit.note}")
 
 
-def _show(measured: NetworkFile, output: Path | None, *, launched: bool) -> None:
+def _timings_within(measured: NetworkFile, effort: MeasuringEffort) -> int:
+    """The timings of each size that there was time for, where these are fewer than were asked for; else 0."""
+    timed = None if measured.host is None else measured.host.repeats
+    return timed if timed is not None and timed < effort.repeats else 0
+
+
+def _show(measured: NetworkFile, output: Path | None, effort: MeasuringEffort, *, launched: bool) -> None:
     """Print whether to plan by what was measured, then the fits, then a command that uses the file.
 
     ``launched``: whether a launcher started the processes, so that each machine has a command to repeat.
     """
+    from hocket.network import parse_duration
+
     host = measured.host
     assert host is not None
     path = "network.json" if output is None else str(output)
     if output is not None and is_usable(measured):
         following = shlex.join(["hocket", "predict", "step.json", "--network", path])
     else:
-        options = shlex.join(
-            ["-o", path, *([] if output is None else ["--repeats", "50", "--timeout", "600s"])]
-        )
+        more = ["--repeats", "50", "--timeout", "600s"]
+        if timed := _timings_within(measured, effort):
+            longer_s = parse_duration(effort.timeout) * effort.repeats / timed
+            more = ["--repeats", str(effort.repeats), "--timeout", f"{longer_s:.0f}s"]
+        options = shlex.join(["-o", path, *([] if output is None else more)])
         again = "the same command on every machine, with" if launched else "hocket network measure"
         following = f"{again} {options}"
     show(
-        [measured_verdict(measured)],
+        [measured_verdict(measured, effort.repeats)],
         assumptions=f"{host.where}, {host.backend}, torch {host.torch}, lower quartile of each size's times",
         sheets=[Sheet("", measured_columns(measured))],
         following=following,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,7 +17,7 @@ from hocket.cli import options, torchrun_options, train_options
 from hocket.cli.command_help import Command
 from hocket.cli.network_options import check_fits, read_network
 from hocket.cli.option_groups import grouped
-from hocket.cli.printing import print_end
+from hocket.cli.printing import note, print_end
 from hocket.errors import HocketError
 from hocket.logs import VARIABLE
 
@@ -32,6 +32,10 @@ _FLAGS = frozenset(
     {"--help", "-h", "--help-all", "--verbose", "-v", "--quiet", "-q", "--new-token", "--forget"}
 )
 _OURS = _FLAGS | {"--plan", "--network", "--timeline", "--architecture", *(f"--{name}" for name in _SERVING)}
+_ONE_MACHINE = (
+    "all processes are on this machine, where networks are hardly waited for: there is little to gain here"
+    " from another plan than DDP's; between machines there may be more"
+)
 _NAMES_NO_FILE = frozenset({"-m", "--module", "--no-python", "--no_python"})
 _SHARES_INTERPRETER = frozenset({"--run-path", "--run_path"})
 
@@ -86,6 +90,8 @@ def train(
     if architecture == "ps":
         given["barrier"] = _barrier(serving.barrier, loaded, told.get("HOCKET_PLAN"))
         _serve(script, told, given)
+    if _on_one_machine(named):
+        note(_ONE_MACHINE)
     if flags.isdisjoint(_NAMES_NO_FILE | _SHARES_INTERPRETER):
         # However it ends is heard of, so that other ranks say of a failed one that it is gone, not done.
         command = [*(part for option in named for part in option), *SCRIPT, *script]
@@ -146,13 +152,25 @@ def _told(asked: train_options.ScriptOptions, architecture: str, script: Sequenc
     network_file = asked.network_file
     if network_file is not None:
         used = OF_ALL_REDUCE if architecture == "allreduce" else OF_SERVERS
-        check_fits(network_file, read_network(network_file), used)
+        _check_network(network_file, used)
         told["HOCKET_NETWORK"] = str(network_file.absolute())
     if asked.timeline is not None:
         plan = None if asked.plan is None else Path(asked.plan)
         options.check_written(asked.timeline, *options.inputs(network_file, plan, Path(script[0])))
         told["HOCKET_TIMELINE"] = str(asked.timeline.absolute())
     return told
+
+
+def _check_network(path: Path, used: Collection[str]) -> None:
+    """Warn of the fits of a network's file that training goes by; note poor ones that it leaves alone."""
+    from hocket.network.fit_quality import OF_ALL_REDUCE, OF_SERVERS, fit_grade
+
+    file = read_network(path)
+    check_fits(path, file, used, instead="leave --network out: training then measures the network itself")
+    others = [name for name in (*OF_SERVERS, *OF_ALL_REDUCE) if name not in used]
+    grade = fit_grade(file, others)
+    if grade is not None and fit_grade(file, used) is None:
+        note(f"{path}: {grade}; this training does not go by those, and all that it uses is good")
 
 
 def _serve(script: list[str], told: dict[str, str], given: dict[str, Any]) -> NoReturn:
@@ -184,6 +202,17 @@ def _serve(script: list[str], told: dict[str, str], given: dict[str, Any]) -> No
         checkpoint=str(given["checkpoint"].absolute()) if "checkpoint" in given else "",
     )
     raise typer.Exit(status)
+
+
+def _on_one_machine(named: Sequence[Sequence[str]]) -> bool:
+    """Tell whether torchrun is to start several processes, all of them here."""
+    given = dict[str, str]()
+    for option in named:
+        name, equals, value = option[0].partition("=")
+        given[name.replace("_", "-")] = value if equals else option[-1]
+    machines = given.get("--nnodes", os.environ.get("PET_NNODES", "1"))
+    processes = given.get("--nproc-per-node", os.environ.get("PET_NPROC_PER_NODE", "1"))
+    return machines in ("1", "1:1") and processes != "1"
 
 
 def _barrier(asked: Barrier | None, plan: Plan | None, policy: str | None) -> Barrier:

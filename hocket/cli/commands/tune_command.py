@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,6 +44,7 @@ from hocket.cli.step_screen import (
 from hocket.text import capitalized, counted, percent_text
 
 if TYPE_CHECKING:
+    from hocket.graph import Plan, StepGraph
     from hocket.graph.result import ResultRow
     from hocket.network import Network
 
@@ -163,6 +165,7 @@ def tune(
                 "best": best.policy,
                 "bound_s": best.bound_s,
                 "alike_s": found.alike_s,
+                "alike_bound_s": found.alike_bound_s,
                 **({"unclipped": msgspec.to_builtins(found.unclipped)} if planning.clip else {}),
                 "plan": str(written),
                 **({} if memory is None else {"memory": memory.document()}),
@@ -180,7 +183,7 @@ def tune(
         if planning.clip:
             said = clipping_verdict(found.ranked, found.unclipped), halves_verdict(found.ranked, found.plans)
             beside += [capitalized(line) for line in said if line]
-        verdict = capitalized(ranking_verdict(ranked, where, found.alike_s))
+        verdict = capitalized(ranking_verdict(ranked, where, found.alike_s, found.alike_bound_s))
         beside += map(capitalized, sharded_memory_answer(graph, network, found.plan, limit))
         beside += [] if limit is None else [capitalized(limit_verdict(found.ranked, limit))]
         none_fits = over == found.ranked
@@ -212,7 +215,7 @@ def tune(
             following=(
                 _tune_with_more(context)
                 if none_fits
-                else measure_again(context, graph)
+                else _after_measuring_again(context, graph, found.plan, network, str(written))
                 or _without_gain(context, ranked, network)
                 or best_buckets(ranked)
                 or train_command(context, graph, found.plan, network, str(written))
@@ -264,6 +267,18 @@ def _without_gain(context: typer.Context, rows: Sequence[ResultRow], network: Ne
         faster_bps=network.bandwidth_bps if best.rho > 1 else None,
         architecture=best.architecture,
     )
+
+
+def _after_measuring_again(
+    context: typer.Context, graph: StepGraph, plan: Plan, network: Network, path: str
+) -> str:
+    """The command that measures again, where that comes first, and the one that trains then; else empty."""
+    again = measure_again(context, graph)
+    if not again:
+        return ""
+    # The caveat is the measurement's, which the next one is to be without.
+    train = train_command(context, dataclasses.replace(graph, caveat=""), plan, network, path)
+    return f"{again}\nThen: {train}; without --plan it chooses one itself" if train else again
 
 
 def _tune_with_more(context: typer.Context) -> str:

@@ -170,6 +170,8 @@ def distribute(
     # One rank that measures waits for all: whether to, and what holds instead, is for the first to say.
     known = broadcast_value([] if source.network is None else [source.network], control, list[Network])
     choice = Choice(plan=baseline, ranks=len(ranks), network_given=bool(known))
+    choice.network_grade = source.network_grade if known else ""
+    choice.one_machine = len(ranks) > 1 and members.on_one_machine()
     if known:
         choice.network = dataclasses.replace(known[0], num_workers=len(ranks))
     if rank == 0:

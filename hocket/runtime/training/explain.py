@@ -18,7 +18,7 @@ from hocket.runtime.observe.barriers import Barriers
 from hocket.runtime.observe.recorder import BETWEEN_STEPS, Record, SpanRecorder, piece_name
 from hocket.runtime.observe.step_rows import bytes_on_wire
 from hocket.runtime.training.gain import gain_line
-from hocket.runtime.training.plan_trials import Choice
+from hocket.runtime.training.plan_trials import MOST_STEPS, Choice
 from hocket.runtime.training.trial_race import STEPS_PER_TURN
 from hocket.runtime.transfers.gloo_group import GlooGroup, broadcast_value
 from hocket.text import counted
@@ -115,7 +115,7 @@ def explanation(recorder: SpanRecorder, choice: Choice, barriers: Barriers) -> s
     plan = choice.plan
     lines = [
         f"plan '{plan.policy}', {'in force' if choice.settled else f'for now ({choice.phase})'}:"
-        f" {transfers_text(plan)}{_barrier_clause(plan, barriers)}; {counted(barriers.steps, 'step')} trained"
+        f" {transfers_text(plan)}{_held_clause(choice, barriers)}; {counted(barriers.steps, 'step')} trained"
     ]
     if choice.phase == "planning":
         since_s = time.monotonic() - choice.entered_s
@@ -143,6 +143,11 @@ def explanation(recorder: SpanRecorder, choice: Choice, barriers: Barriers) -> s
         lines.append(f"'{plan.policy}' stays: {choice.why}")
     if remark := planned_for_others(plan, choice.ranks):
         lines.append(remark)
+    if choice.one_machine:
+        lines.append(
+            f"all {choice.ranks} ranks are on one machine, where networks are hardly waited for: there is"
+            " little to gain here from another plan than DDP's; between machines there may be more"
+        )
     lines += _limits(recorder, choice)
     if gain := gain_line(recorder, choice, barriers):
         lines.append(gain)
@@ -150,8 +155,7 @@ def explanation(recorder: SpanRecorder, choice: Choice, barriers: Barriers) -> s
     if choice.sureness:
         lines.append(f"how sure: {choice.sureness}")
     if not choice.settled:
-        steps = "more steps" if choice.steps_left is None else f"at most {choice.steps_left} more steps"
-        lines.append(f"no plan has settled yet: give the run {steps}")
+        lines.append(f"no plan has settled yet: {_steps_to_settle(choice)}")
     return "\n".join(lines)
 
 
@@ -171,12 +175,27 @@ def _on_halves(choice: Choice) -> list[str]:
     ]
 
 
-def _barrier_clause(plan: Plan, barriers: Barriers) -> str:
-    """A clause on transfers that might have run on, and on none of which a barrier let do so."""
-    running_on = [name for r in plan.reductions if r.window == "forward" for name in r.parameters]
-    if not running_on or not barriers.each_step_held(running_on):
+def _held_clause(choice: Choice, barriers: Barriers) -> str:
+    """A clause on transfers that might have run on, and on none of which clipping or a barrier lets do so."""
+    running_on = [name for r in choice.plan.reductions if r.window == "forward" for name in r.parameters]
+    if not running_on:
+        return ""
+    if choice.clips and not any(r.halves for r in choice.plan.reductions):
+        return ", but none does in a step that clips, as its norm waits for all (below)"
+    if not barriers.each_step_held(running_on):
         return ""
     return ", but none did in the last steps, which each met a barrier (below)"
+
+
+def _steps_to_settle(choice: Choice) -> str:
+    """The number of steps until a plan stays, at most."""
+    if choice.steps_left is None:
+        return "that of an earlier run is tried, which takes about ten steps where it holds"
+    most = f"it takes at most {counted(choice.steps_left, 'more step')}"
+    if choice.phase.startswith("trying") or choice.steps_left < MOST_STEPS:
+        return most
+    # Trials are all to come, and so may be the making of plans, beside which steps go on.
+    return f"{most}, and those that are trained while plans are made, which takes seconds"
 
 
 def _limits(recorder: SpanRecorder, choice: Choice) -> list[str]:

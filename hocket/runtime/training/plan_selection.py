@@ -21,10 +21,15 @@ from hocket.runtime.training.choice_memory import ChoiceMemory
 from hocket.runtime.training.consistency import check_same_gradient_type
 from hocket.runtime.training.kept_choice_check import still_holds
 from hocket.runtime.training.plan_drift import REST_STEPS, steps_until_drift
-from hocket.runtime.training.plan_trials import Choice, TrialPlan, Trials, enforce
+from hocket.runtime.training.plan_trials import MOST_STEPS, Choice, TrialPlan, Trials, enforce
 from hocket.runtime.training.planning import Planning, made_plans
 from hocket.runtime.training.step_inputs import InputNotes, StepInputs
-from hocket.runtime.training.step_profile import MeasuredNetwork, agree_on_norms, profiled
+from hocket.runtime.training.step_profile import (
+    PROFILED_STEPS,
+    MeasuredNetwork,
+    agree_on_norms,
+    profiled,
+)
 from hocket.runtime.transfers.gloo_group import (
     GlooGroup,
     broadcast_value,
@@ -120,7 +125,12 @@ class PlanSelection:
         check_same_gradient_type(training.gradient_dtype, self._control)
         if self._given_plan is None:
             self._note_inputs()
-        choice.enter("learning", f": {_LEARNING_STEPS} steps show which module reads which parameter first")
+        most = _LEARNING_STEPS + (
+            0 if self._given_plan is not None else PROFILED_STEPS + self._steps_of_trials
+        )
+        choice.enter(
+            "learning", f": {_LEARNING_STEPS} steps show which module reads which parameter first", most
+        )
         for _ in range(_LEARNING_STEPS):
             yield
         _end_learning(training, self._control)
@@ -174,7 +184,7 @@ class PlanSelection:
         """
         choice = self._choice
         pieces = None if choice.network_given else self._measurement.pieces()
-        baseline_s = yield from profiled(self._training, choice, self._control, pieces)
+        baseline_s = yield from profiled(self._training, choice, self._control, pieces, self._steps_of_trials)
         choice.profiled_s = {choice.plan.policy: baseline_s}
         if self._notes is not None:
             choice.inputs = gather_values(self._notes.inputs(), self._control, StepInputs)
@@ -184,7 +194,7 @@ class PlanSelection:
             choice.settle(f"no other could be made: {failure}")
             return False
         if not tried:
-            choice.settle("no other plan was 2% faster in simulation")
+            choice.settle(f"no other plan was 2% faster in simulation{_by_given_network(choice)}")
         elif self._planner.on_trial:
             trial_plans = [TrialPlan(choice.plan, None), *tried]
             trials = Trials(self._training, choice, trial_plans, baseline_s, self._control)
@@ -201,7 +211,9 @@ class PlanSelection:
         """
         choice, on_trial = self._choice, self._planner.on_trial
         meanwhile = f"; steps go on under '{choice.plan.policy}' until then" if on_trial else ""
-        choice.enter("planning", f": plans are made for the step and the network{meanwhile}")
+        choice.enter(
+            "planning", f": plans are made for the step and the network{meanwhile}", self._steps_of_trials
+        )
         graph, network = choice.graph, choice.network
         begin = None
         if self._control.rank == 0 and graph is not None and network is not None:
@@ -212,6 +224,11 @@ class PlanSelection:
         return self._of_first_rank(
             [msgspec.structs.replace(plan, workers=choice.ranks) for plan in plans]
         ), failure
+
+    @property
+    def _steps_of_trials(self) -> int:
+        """The most steps that trials of plans may take."""
+        return MOST_STEPS if self._planner.on_trial else 0
 
     def _note_inputs(self) -> None:
         """Note what the model is called with, where a choice may be kept: it holds for such steps."""
@@ -229,6 +246,16 @@ class PlanSelection:
         graph = self._choice.graph
         mine = [TrialPlan(plan, None if graph is None else _gradient_order(graph, plan)) for plan in plans]
         return broadcast_value(mine, self._control, list[TrialPlan])
+
+
+def _by_given_network(choice: Choice) -> str:
+    """A clause on a network that was given and is far off what was timed: what was simulated is of it."""
+    if not choice.network_grade:
+        return ""
+    return (
+        f", which went by the network that was given, {choice.network_grade}; leave it out, and the network"
+        " is measured here"
+    )
 
 
 def _gradient_order(graph: StepGraph, plan: Plan) -> list[str] | None:

@@ -21,10 +21,12 @@ class PlanSource(Generic[P]):
     planner : the planner that is asked where no plan is given.
     plan : the plan that is given; None: the planner's.
     network : the network to plan for; None: it is measured.
+    network_grade : how far that network is off what was timed, where plans by it may be as far off; else "".
     choices : the folder of the choices of earlier runs; None: nothing is kept.
     """
 
     planner: P
     plan: Plan | None = None
     network: Network | None = None
+    network_grade: str = ""
     choices: ChoiceFolder | None = None

@@ -19,7 +19,8 @@ from hocket.runtime.transfers.gloo_group import GlooGroup, max_over_ranks
 from hocket.text import counted
 
 _WARM_STEPS = 1  # the first step of a plan still ends the last one's transfers
-_MOST_STEPS = 54  # of all trials; 60 with those before
+MOST_STEPS = 54
+"""Steps of all trials, at most; 60 with those before, and fewer where steps are long."""
 _MOST_LONG_STEPS = 34  # where a step takes longer than _LONG_S, as they do then for minutes
 _LONG_S = 1.0
 
@@ -30,8 +31,9 @@ class Choice:
 
     ``plan``: in force now; ``settled``: whether it stays; ``phase``: what the present steps are for, until it
     does; ``why``: the rule by which it was decided, with its numbers, and ``sureness``, of trials, how far to
-    believe it; ``ranks``: how many train; ``graph``:
-    and ``network``: what it was planned for, the latter measured unless ``network_given``; ``clips``: whether
+    believe it; ``ranks``: how many train, ``one_machine``: whether all on one, by their launcher; ``graph``:
+    and ``network``: what it was planned for, the latter measured unless ``network_given``;
+    ``network_grade``: how far one that was given is off what was timed, where that is far; ``clips``: whether
     steps wait for norms of gradients, or scale them, as planning found; ``trials``:
     seconds a step of each plan that was tried, the slowest rank's in each turn, by its name, the baseline
     among them; the fastest have more turns. ``profiled_s``: of the steps under the baseline that were
@@ -40,8 +42,9 @@ class Choice:
     that may be the noise of the steps; ``gradients``: in which order the plan completes gradients, if it has
     an order of operations; ``point``: a size by which a network that was measured is to be known again;
     ``inputs``: of the step, on each rank, where it was looked at; ``report``: called with a line a phase;
-    ``entered_s``: when the phase began, by the process's clock; ``steps_left``: of trials, how many steps
-    there may be from then on, None where that is not known.
+    ``entered_s``: when the phase began, by the process's clock; ``steps_left``: how many steps
+    there may be from then on, without those that are trained while plans are made, None where that is not
+    known.
     """
 
     plan: Plan
@@ -53,6 +56,8 @@ class Choice:
     graph: StepGraph | None = None
     network: Network | None = None
     network_given: bool = False
+    network_grade: str = ""
+    one_machine: bool = False
     clips: bool = False
     trials: dict[str, list[float]] = field(default_factory=dict)
     profiled_s: dict[str, list[float]] = field(default_factory=dict)
@@ -127,7 +132,7 @@ class Trials:
             control,
         )
         turns = [baseline_s[k : k + STEPS_PER_TURN] for k in range(0, len(baseline_s), STEPS_PER_TURN)]
-        most = _MOST_LONG_STEPS if baseline_s and median(baseline_s) > _LONG_S else _MOST_STEPS
+        most = _MOST_LONG_STEPS if baseline_s and median(baseline_s) > _LONG_S else MOST_STEPS
         self._race = Race([each.runs_on for each in trial_plans], turns, most)
 
     def run(self) -> Generator[None, None, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from datetime import timedelta
 from typing import NamedTuple
 
@@ -36,6 +37,11 @@ class TrainingRanks(NamedTuple):
     def timeout(self) -> timedelta:
         """The longest wait."""
         return timedelta(seconds=self.timeout_s)
+
+    def on_one_machine(self) -> bool:
+        """Tell whether all are on one machine, by what torchrun says of it; no where it says nothing."""
+        local = os.environ.get("LOCAL_WORLD_SIZE")
+        return local is not None and local == os.environ.get("WORLD_SIZE")
 
     def check(self) -> None:
         """Refuse a rank that has no process group, or is not in it; raises HocketError."""

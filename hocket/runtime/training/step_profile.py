@@ -17,7 +17,8 @@ from hocket.runtime.training.plan_trials import Choice
 from hocket.runtime.transfers.gloo_group import GlooGroup, gather_values, max_over_ranks
 from hocket.runtime.transfers.norms import USUAL_ORDERS
 
-_PROFILED_STEPS = 4
+PROFILED_STEPS = 4
+"""Steps under the baseline that are profiled."""
 
 MeasuredNetwork: TypeAlias = tuple[Network, MeasuredPoint]
 
@@ -27,18 +28,21 @@ def profiled(
     choice: Choice,
     control: GlooGroup,
     pieces: Generator[None, None, MeasuredNetwork] | None = None,
+    steps_after: int = 0,
 ) -> Generator[None, None, list[float]]:
     """Run some steps under the plan in force, keep what they show, and return their slowest rank's times.
 
-    ``pieces``: of measuring the network, which are done between these steps.
+    ``pieces``: of measuring the network, which are done between these steps; ``steps_after``: as many trials
+    may follow.
     """
-    choice.enter("profiling", f": {_PROFILED_STEPS} steps under plan '{choice.plan.policy}'")
+    most = PROFILED_STEPS + steps_after
+    choice.enter("profiling", f": {PROFILED_STEPS} steps under plan '{choice.plan.policy}'", most)
     training.recorder.forget()
     if training.compiled_step is not None:
         training.compiled_step.record(True)
     measure_on = functools.partial(_measure_on, training, choice, pieces)
     turns: list[list[Moment]] = []
-    for _ in range(_PROFILED_STEPS):
+    for _ in range(PROFILED_STEPS):
         measure_on()
         begun = training.recorder.now()
         yield
@@ -50,7 +54,7 @@ def profiled(
     seconds = [s for turn in turns for s in training.recorder.seconds_between(turn)]
     name = type(training.model).__name__
     choice.graph = training.recorder.graph(name, 1)
-    choice.computing_s = training.recorder.computing_s(_PROFILED_STEPS)
+    choice.computing_s = training.recorder.computing_s(PROFILED_STEPS)
     if training.compiled_step is not None:
         training.compiled_step.record(False)
         rows = training.compiled_step.step_rows(name, 1)

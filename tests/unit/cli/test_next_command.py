@@ -24,7 +24,7 @@ def screen(*command: str) -> tuple[list[str], str]:
     """The lines of a command's answer, and the command that it says comes next."""
     ran = run(*command)
     assert ran.status == 0, ran.err
-    *lines, last = ran.out.splitlines()
+    *lines, last = (line for line in ran.out.splitlines() if not line.startswith("Then: "))
     assert last.startswith("Next: ")
     return lines, last.removeprefix("Next: ")
 
@@ -87,6 +87,17 @@ def test_a_step_to_measure_again_is_measured_again(in_tmp: Path, command: tuple[
     )
     said = following(command[0], "step.json", *SLOW, *command[1:])
     assert said.startswith("hocket profile ... -o step.json  # once more")
+
+
+def test_a_step_to_measure_again_is_trained_by_afterwards(in_tmp: Path) -> None:
+    step = json.loads(Path(BRANCHES).read_text())
+    Path("step.json").write_text(json.dumps({**step, "caveat": f"busy; {MEASURE_AGAIN}"}))
+    lines = run("tune", "step.json", *SLOW, *TUNED).out.splitlines()
+    assert re.fullmatch(
+        r"Then: hocket train --plan step\.tuned\.plan\.json .* train\.py"
+        r"  # your script, which calls hocket\.distribute; without --plan it chooses one itself",
+        lines[-1],
+    )
 
 
 def test_what_binds_a_sharded_step_is_told_and_what_sends_less(in_tmp: Path) -> None:

@@ -224,7 +224,34 @@ def test_a_network_that_lies_on_no_line_is_told_before_training(
     assert "poor.json: unusable for all-reduces: times are off the fit by 90%" in capsys.readouterr().err
     save_network(with_error(0.9, "transfer"), "poor.json")
     started(monkeypatch, "--network", "poor.json", "train.py")
-    assert capsys.readouterr().err == ""
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("poor.json: unusable for transfers: times are off the fit by 90%")
+    assert line.endswith("; this training does not go by those, and all that it uses is good")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--nproc-per-node", "2"], True),
+        (["--nproc_per_node=auto", "--nnodes", "1"], True),
+        (["--nproc", "2"], True),
+        (["--nproc-per-node", "1"], False),
+        ([], False),
+        (["--nnodes", "2", "--nproc-per-node", "2"], False),
+        (["--nnodes=1:2", "--nproc-per-node", "2"], False),
+        (["--nproc-per-node", "2", "--quiet"], False),
+    ],
+)
+def test_processes_on_one_machine_are_told_that_there_is_little_to_gain(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    told: bool,
+) -> None:
+    started(monkeypatch, *arguments, "train.py")
+    said = capsys.readouterr().err
+    assert said.startswith("all processes are on this machine, ") == told
+    assert said.count("\n") == told
 
 
 def test_help_is_ours_before_the_script(monkeypatch: pytest.MonkeyPatch) -> None:

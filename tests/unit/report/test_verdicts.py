@@ -88,38 +88,74 @@ def test_a_result_is_told_beside_the_usual_policy_and_the_least_possible():
 DDP = "ddp (buckets of 25 MiB)"
 
 
+UNEVEN = (
+    ". The profile's steps differ, and with them it takes 867 ms: the first worker to end a step waits for"
+    " the last, 34% of a step on average"
+)
+
+
+def uneven(**changes):
+    return reduced("caramel", 0.867, 0.8, straggler_fraction=0.34, **changes)
+
+
 @pytest.mark.parametrize(
     ("alike_s", "said"),
     [
-        ({"ddp": 1.0, "caramel": 0.984}, f"1.6% less than {DDP} if all steps were alike"),
-        ({"ddp": 1.0, "caramel": 0.93}, f"8.2% less than {DDP}"),
-        ({"ddp": 1.0, "caramel": 1.02}, f"2% more than {DDP} if all steps were alike"),
-        ({"ddp": 1.0, "caramel": 1.0}, f"no less than {DDP} if all steps were alike"),
-        ({}, f"8.2% less than {DDP}"),
+        (
+            {"ddp": 1.0, "caramel": 0.984},
+            f"984 ms a step {WHERE} if all steps were alike, 1.6% less than {DDP}",
+        ),
+        (
+            {"ddp": 1.0, "caramel": 1.02},
+            f"1020 ms a step {WHERE} if all steps were alike, 2% more than {DDP}",
+        ),
+        ({"ddp": 1.0, "caramel": 1.0}, f"1000 ms a step {WHERE} if all steps were alike, no less than {DDP}"),
     ],
 )
 def test_a_gain_from_steps_of_unlike_length_is_told_apart(alike_s, said):
-    rows = [reduced("caramel", 0.867), reduced("ddp", 0.944)]
-    assert ranking_verdict(rows, WHERE, alike_s).endswith(f" at 1 Gbit/s, {said}")
+    rows = [uneven(), reduced("ddp", 0.944)]
+    assert ranking_verdict(rows, WHERE, alike_s) == f"best of 2 policies: caramel, {said}{UNEVEN}"
+
+
+@pytest.mark.parametrize("alike_s", [{"ddp": 1.0, "caramel": 0.93}, {}])
+def test_a_gain_that_steps_of_unlike_length_make_no_larger_is_told_as_it_is(alike_s):
+    said = ranking_verdict([uneven(), reduced("ddp", 0.944)], WHERE, alike_s, 0.9)
+    assert f": caramel, 867 ms a step {WHERE}, 8.2% less than {DDP}. No order of as many " in said
+    assert " less than 800 ms. That is without waits " in said
+
+
+@pytest.mark.parametrize(
+    ("bound_s", "said"),
+    [
+        (0.9, "; no order of as many transfers takes less then than 900 ms, 10% less than ddp"),
+        (1.0, "; no order of as many transfers takes less then than 1000 ms"),
+        (0.984, ", the least that any order of as many transfers can take"),
+        (0.0, ""),
+    ],
+)
+def test_beside_a_step_as_if_all_were_alike_the_least_is_of_such_a_step(bound_s, said):
+    rows = [uneven(), reduced("ddp", 0.944)]
+    told = ranking_verdict(rows, WHERE, {"ddp": 1.0, "caramel": 0.984}, bound_s)
+    assert told.endswith(f", 1.6% less than {DDP}{said}{UNEVEN}")
 
 
 def test_the_gain_over_ddps_best_bucket_from_steps_of_unlike_length_is_told_apart():
-    rows = [reduced("caramel", 0.867), reduced("ddp", 0.944), reduced("ddp-best", 0.9, bucket_bytes=1 << 20)]
+    rows = [uneven(), reduced("ddp", 0.944), reduced("ddp-best", 0.9, bucket_bytes=1 << 20)]
     assert ranking_verdict(rows, WHERE, {"ddp": 1.0, "caramel": 0.984, "ddp-best": 0.99}).endswith(
-        f" That is 1.6% less than {DDP}, 0.61% less than ddp's best bucket (1 MiB), if all steps were alike"
+        f" if all steps were alike, 1.6% less than {DDP}, 0.61% less than ddp's best bucket (1 MiB){UNEVEN}"
     )
 
 
 def test_gains_in_one_sentence_are_all_as_drawn_or_all_as_if_steps_were_alike():
-    rows = [reduced("caramel", 0.867), reduced("ddp", 0.944), reduced("ddp-best", 0.9, bucket_bytes=1 << 20)]
+    rows = [uneven(), reduced("ddp", 0.944), reduced("ddp-best", 0.9, bucket_bytes=1 << 20)]
     one_made_up = {"ddp": 1.0, "caramel": 0.93, "ddp-best": 0.935}
     assert ranking_verdict(rows, WHERE, one_made_up).endswith(
-        f" That is 7% less than {DDP}, 0.53% less than ddp's best bucket (1 MiB), if all steps were alike"
+        f" if all steps were alike, 7% less than {DDP}, 0.53% less than ddp's best bucket (1 MiB){UNEVEN}"
     )
     assert not [said for said in ranking_remarks(rows, one_made_up) if said.startswith("If all steps")]
     none_made_up = {"ddp": 1.0, "caramel": 0.93, "ddp-best": 0.97}
-    assert ranking_verdict(rows, WHERE, none_made_up).endswith(
-        f" That is 8.2% less than {DDP}, 3.7% less than ddp's best bucket (1 MiB)"
+    assert f". That is 8.2% less than {DDP}, 3.7% less than ddp's best bucket (1 MiB). " in ranking_verdict(
+        rows, WHERE, none_made_up
     )
     assert "If all steps were alike: 7% less than ddp and 4.1% less than ddp-best" in " ".join(
         ranking_remarks(rows, none_made_up)

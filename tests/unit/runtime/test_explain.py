@@ -215,10 +215,21 @@ def test_until_a_plan_stays_the_phase_is_told(worker: Worker) -> None:
     choice.enter("profiling", ": six steps")
     lines = explanation(worker.recorder, choice, Barriers()).splitlines()
     assert lines[0].startswith("plan 'whole', for now (profiling): ")
-    assert lines[-1] == "no plan has settled yet: give the run more steps"
+    assert lines[-1] == (
+        "no plan has settled yet: that of an earlier run is tried, which takes about ten steps where it holds"
+    )
+    choice.enter("profiling", ": four steps", 58)
+    lines = explanation(worker.recorder, choice, Barriers()).splitlines()
+    assert lines[-1] == (
+        "no plan has settled yet: it takes at most 58 more steps, and those that are trained while plans are"
+        " made, which takes seconds"
+    )
+    choice.enter("learning", ": of a plan that was given", 1)
+    lines = explanation(worker.recorder, choice, Barriers()).splitlines()
+    assert lines[-1] == "no plan has settled yet: it takes at most 1 more step"
     choice.enter("trying 'other'", ": plan 2 of 4", 46)
     lines = explanation(worker.recorder, choice, Barriers()).splitlines()
-    assert lines[-1] == "no plan has settled yet: give the run at most 46 more steps"
+    assert lines[-1] == "no plan has settled yet: it takes at most 46 more steps"
     choice.settle("other was no better")
     assert "no plan has settled" not in explanation(worker.recorder, choice, Barriers())
 
@@ -288,3 +299,27 @@ def test_a_clipped_step_is_told_what_its_plan_waits_for_and_that_others_are_made
     choice.settle("it was given")
     after = explanation(worker.recorder, choice, Barriers()).splitlines()[1]
     assert after.endswith("its plan sums gradients up whole, and the norm waits for all of them")
+
+
+def test_what_may_run_on_waits_where_the_norm_waits_for_all(worker: Worker) -> None:
+    running_on = msgspec.structs.replace(
+        WHOLE, reductions=tuple(msgspec.structs.replace(r, window="forward") for r in WHOLE.reductions)
+    )
+    choice = Choice(plan=running_on, clips=True)
+    choice.settle("it was given")
+    lines = explanation(worker.recorder, choice, Barriers()).splitlines()
+    assert lines[0].endswith(
+        ", 2 may run on into the next forward pass, but none does in a step that clips, as its norm waits for"
+        " all (below); 0 steps trained"
+    )
+    choice.clips = False
+    assert "none does" not in explanation(worker.recorder, choice, Barriers())
+
+
+def test_ranks_on_one_machine_are_told_that_there_is_little_to_gain(worker: Worker) -> None:
+    said = (
+        "all 2 ranks are on one machine, where networks are hardly waited for: there is little to gain here"
+    )
+    for one_machine in (True, False):
+        choice = Choice(plan=WHOLE, ranks=2, one_machine=one_machine)
+        assert (f"\n{said}" in explanation(worker.recorder, choice, Barriers())) == one_machine

@@ -82,7 +82,7 @@ def test_a_search_may_choose_its_barrier_and_its_slices() -> None:
 def test_the_gain_that_is_not_of_unlike_steps_is_simulated_of_the_mean_step() -> None:
     graph = branches()
     even = tune(graph, BRANCHES_NETWORK, architecture="allreduce", budget_s=0.05)
-    assert even.alike_s == {}  # workers with steps of one length wait for nobody
+    assert (even.alike_s, even.alike_bound_s) == ({}, 0.0)  # workers with steps of one length wait for nobody
     unlike = dataclasses.replace(graph, durations_s=graph.durations_s * [0.4, 1.0, 1.6])
     found = tune(unlike, BRANCHES_NETWORK, architecture="allreduce", budget_s=0.05)
     assert found.best.straggler_fraction > 0.1
@@ -90,6 +90,9 @@ def test_the_gain_that_is_not_of_unlike_steps_is_simulated_of_the_mean_step() ->
     for policy, seconds in found.alike_s.items():
         alone = simulate(graph, found.plans[policy], BRANCHES_NETWORK, iterations=20).row
         assert seconds == pytest.approx(alone.iteration_s)
+    of_best = simulate(graph, found.plan, BRANCHES_NETWORK, iterations=20).row
+    assert found.alike_bound_s == pytest.approx(of_best.bound_s)
+    assert found.best.bound_s != pytest.approx(of_best.bound_s)
 
 
 def test_timelines_of_the_best_and_of_ddp() -> None:
