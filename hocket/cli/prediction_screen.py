@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import msgspec
 import typer
 
 from hocket.cli.list_options import singly
 from hocket.cli.next_command import beyond_order, measure_again
 from hocket.cli.screen import MORE, NETWORK_OPTIONS, Sheet, command_line, show
+from hocket.cli.step_screen import trains_on
 from hocket.text import capitalized, scaled_text
 
 if TYPE_CHECKING:
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from hocket.predictor.node_copies import NodeCopies
     from hocket.report.prediction_measured import MeasuredThroughput
 
+_PROCESSORS = "worker processors"
 _CROWDED, _CROWDED_LIMIT = 1.5, 1.1
 """Times its share of the bytes, from which a server is said to have most, and where that is the limit."""
 
@@ -30,6 +33,16 @@ class Answer(NamedTuple):
     assumptions: str
     remarks: Sequence[str]
     following: str
+
+
+def by_device(graph: StepGraph, rows: Sequence[Prediction]) -> list[Prediction]:
+    """``rows`` for people, whose workers' processors are called GPUs where the step is of one."""
+    if trains_on(graph):
+        return list(rows)
+    return [
+        msgspec.structs.replace(row, bottleneck="worker GPUs") if row.bottleneck == _PROCESSORS else row
+        for row in rows
+    ]
 
 
 def show_rows(

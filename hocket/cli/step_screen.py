@@ -79,11 +79,11 @@ def train_command(context: typer.Context, graph: StepGraph, plan: Plan, network:
     if plan.architecture == "fsdp":
         each = 1 if network.nodes is None else network.nodes.gpus
         run = f"torchrun --nnodes {-(-network.num_workers // each)} --nproc-per-node {each} train.py"
-        untried = "" if _trains_on(graph) else "; no GPU has run it"
+        untried = "" if trains_on(graph) else "; no GPU has run it"
         if untried and plan.policy == "fsdp-zero2":
             untried += ", torch's own reshard_after_forward=False is much the same"
         return f'{run}  # your script, which calls hocket.shard(..., plan="{path}"){untried}'
-    if not _trains_on(graph) or graph.caveat:
+    if not trains_on(graph) or graph.caveat:
         return ""
     options: dict[str, Any] = {"plan": path, "network": context.params.get("network_file")}
     if plan.architecture == "ps":
@@ -103,7 +103,7 @@ def train_command(context: typer.Context, graph: StepGraph, plan: Plan, network:
 def remarks_on(graph: StepGraph, *, wide: bool, sharded: bool = False) -> list[str]:
     """Remarks below a table of plans for ``graph``: what else there is to see, and what its plans are for."""
     remarks = [] if wide else [MORE]
-    if not _trains_on(graph) and not sharded:
+    if not trains_on(graph) and not sharded:
         remarks.append(
             f"The step is of {graph.device}: Hocket trains on CPUs over gloo, so plans for it are to compare,"
             " not to train by"
@@ -163,12 +163,12 @@ def clipping_answer(
 
 def measured_gains(graph: StepGraph) -> list[str]:
     """A remark on where gains of training are that were measured; there are none of GPUs."""
-    if not _trains_on(graph):
+    if not trains_on(graph):
         return ["Gains are simulated; none was measured on GPUs (on CPUs, by rho: docs/guides/train.md)"]
     return ["Gains are simulated; those measured in training, by rho, are in docs/guides/train.md"]
 
 
-def _trains_on(graph: StepGraph) -> bool:
+def trains_on(graph: StepGraph) -> bool:
     """Tell whether nothing says that the graph is of a GPU, on which hocket.distribute does not train."""
     from hocket.datasheets import DEVICES
 

@@ -38,6 +38,7 @@ from hocket.cli.predict_options import PredictOutput, PredictPlanning, PredictSi
 from hocket.cli.prediction_screen import (
     Answer,
     beside_clipped,
+    by_device,
     crowded_servers,
     following_command,
     partly_filled,
@@ -137,7 +138,8 @@ def predict(
     copies = [] if copied is None else [copied.text]
     more = [*map(capitalized, checked), *_beside(graph, network, request, rows)]
     link = _link(network, planning, max(num_workers)) + (", one copy among all" if copies else "")
-    told = [*copies, *map(capitalized, verdicts(rows, link)), *more]
+    shown = by_device(graph, rows)
+    told = [*copies, *map(capitalized, verdicts(shown, link)), *more]
     most = max(rows, key=lambda row: (row.workers, row.servers))
     exchanged = capitalized(exchange_line(graph, network, request, most))
     answer = Answer(
@@ -148,14 +150,14 @@ def predict(
         [*crowded_servers(graph, rows), *([] if sharded else unknown_memory(graph))],
         following_command(context, graph, network, rows, copied),
     )
-    _write_page(output, rows, points, answer)
+    _write_page(output, rows, shown, points, answer)
     if output.json:
         _print_json(context, rows, settings, exchange.value, memory)
         for line in [*copies, *more]:
             note(line)
     else:
         gpus = 1 if network.nodes is None else network.nodes.gpus
-        show_rows(context, rows, points, answer._replace(lines=[*answer.lines, *caution(graph)]), gpus)
+        show_rows(context, shown, points, answer._replace(lines=[*answer.lines, *caution(graph)]), gpus)
     if idle is not None:
         note(idle)
     if (partly := partly_filled(network, num_workers)) is not None:
@@ -249,16 +251,20 @@ def _run(
 
 
 def _write_page(
-    output: PredictOutput, rows: Predictions, points: Sequence[MeasuredThroughput], answer: Answer
+    output: PredictOutput,
+    rows: Predictions,
+    shown: Sequence[Prediction],
+    points: Sequence[MeasuredThroughput],
+    answer: Answer,
 ) -> None:
-    """Write the page that is asked for, with the terminal's answers."""
+    """Write the page that is asked for, of ``rows`` as they are ``shown``, with the terminal's answers."""
     if output.plot is None:
         return
     from hocket.document import write_whole
     from hocket.report.prediction_page import PageAnswer, render_prediction
 
     page = render_prediction(
-        rows,
+        shown,
         title=rows.title,
         setup=rows.setup,
         caveat=rows.caveat,

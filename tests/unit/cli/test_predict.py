@@ -345,3 +345,26 @@ def test_jitter_makes_workers_wait_for_each_other(in_tmp: Path) -> None:
     assert varied["throughput"] < 0.95 * alike["throughput"]
     assert (alike["assumed"]["jitter"], varied["given"]["jitter"]) == (0.0, 0.1)
     assert "never" not in hocket("predict", BRANCHES, *few[:-1], "--jitter", "0.1").out
+
+
+def test_workers_that_are_gpus_are_called_so_for_people_alone() -> None:
+    step = str(Path(__file__).parents[3] / "examples" / "resnet50_h100.step.json.gz")
+    command = (
+        "predict",
+        step,
+        "--steps",
+        "20",
+        "--workers",
+        "8",
+        "--gpus-per-node",
+        "8",
+        "--bandwidth",
+        "1Gbit/s",
+    )
+    told = hocket(*command)
+    assert told.status == 0, told.err
+    assert "worker GPUs 100%" in told.out
+    assert "worker processors" not in told.out
+    (row,) = json.loads(hocket(*command, "--json").out)
+    assert row["bottleneck"] == "worker processors"
+    assert "worker processors" in hocket("predict", BRANCHES, "--steps", "20", "--workers", "1").out
