@@ -28,6 +28,7 @@ _ASIDE_S = 2.0  # what is asked beside the watch, which waits for it
 _CANCEL_S = 5.0  # of silence, until a job that was cancelled is over without its node
 _SETTLE_S = 1.0  # after a rank's own failure, in which a peer may show that it was killed before
 _TIDY_EVERY_S = 60.0
+_END_S = 20.0  # until a manager that was to end all ranks ends without those of nodes that do not answer
 _SHELL = 128
 
 
@@ -254,17 +255,17 @@ class Attempts:
                         await node.tidy(retention.output_s, retention.output_bytes)
 
     async def end_ranks(self) -> None:
-        """End every rank that runs; their jobs are as if they had failed."""
-        for _ in range(400):
-            left = 0
-            for node in self._context.nodes:
-                with contextlib.suppress(NodeError):
-                    for key, status in (await node.conditions()).items():
-                        if status is None:
-                            left += 1
-                            await node.stop(key, GRACE_S)
-            if not left:
-                return
+        """End every rank that runs, some seconds long; their jobs are as if they had failed."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_END_S):
+                await asyncio.gather(*map(_end_ranks_of, self._context.nodes))
+
+
+async def _end_ranks_of(node: Node) -> None:
+    with contextlib.suppress(NodeError):
+        while running := [key for key, status in (await node.conditions()).items() if status is None]:
+            for key in running:
+                await node.stop(key, GRACE_S)
             await asyncio.sleep(LOOK_EVERY_S)
 
 

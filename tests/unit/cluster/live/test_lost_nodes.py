@@ -265,6 +265,22 @@ def test_a_machine_that_fails_to_start_a_rank_is_tried_again(
     assert "cannot be started: node0: " in record.tried[0].why
 
 
+def test_a_node_that_hangs_does_not_keep_ranks_of_others_from_ending_or_the_manager(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hocket.cluster.live.attempts._END_S", 1.0)
+    nodes = far(tmp_path)
+    job = live_job("a", 2, command=("sh", "-c", "sleep 1000"))
+    with running(tmp_path, [job], nodes=nodes, gpus=1, until_idle=False) as cluster:
+        cluster.until_ranks_run()
+        nodes[0].hangs = True
+        try:
+            asyncio.run_coroutine_threadsafe(cluster.manager.end_ranks(), cluster._loop).result(LIMIT_S)
+            cluster.until(lambda _: (tmp_path / "node1" / "1-1-1.asked").exists())
+        finally:
+            nodes[0].hangs = False
+
+
 def test_a_folder_that_there_is_not_is_the_jobs_own_failure(tmp_path: Path) -> None:
     job = live_job("a", command=("true",), folder=str(tmp_path / "nowhere"))
     with running(tmp_path, [job], servers=1, gpus=1, restarts=3) as cluster:
