@@ -170,8 +170,15 @@ async def served(
 
 
 def run_until_stopped(work: Coroutine[Any, Any, None]) -> None:
-    """Run ``work``; what stops this process cancels it, and it cleans up, however often that is asked for."""
+    """Run ``work``; what stops this process cancels it, and it cleans up, however often that is asked for.
+
+    Callers clean up, too: a loop leaves the system's own handlers behind, which would end that. Where nobody
+    has asked, the handlers that were there are again; else all stops are taken in.
+    """
     stopped: list[int] = []
+    earlier = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    if earlier[signal.SIGHUP] is signal.SIG_IGN:  # nohup's wish stays
+        del earlier[signal.SIGHUP]
 
     async def main() -> None:
         task = asyncio.ensure_future(work)
@@ -185,10 +192,15 @@ def run_until_stopped(work: Coroutine[Any, Any, None]) -> None:
 
             return do
 
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        for number in earlier:
             loop.add_signal_handler(number, stop(number))
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
+        try:
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+        finally:
+            for number, handler in earlier.items():
+                loop.remove_signal_handler(number)
+                signal.signal(number, (lambda *_: None) if stopped else handler)
 
     asyncio.run(main())
     if stopped:

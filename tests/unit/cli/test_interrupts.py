@@ -153,6 +153,69 @@ def test_an_interrupt_during_the_imports_is_no_traceback(delay_s: float) -> None
     assert "Traceback" not in err
 
 
+_CLEANS_UP = """
+import asyncio, os, shutil, signal, sys, time
+from pathlib import Path
+from hocket.cli.cluster import served_manager
+from hocket.signals import unwinding
+
+def stop():
+    os.kill(os.getpid(), signal.SIGTERM)
+
+async def work(stops):
+    if stops:
+        stop()
+        await asyncio.sleep(60)
+
+remove = shutil.rmtree
+
+def removing(folder, **keywords):
+    if {again}:
+        stop()
+    remove(folder, **keywords)
+
+def command():
+    shutil.rmtree = removing
+    with served_manager.state_folder(None) as folder:
+        Path(sys.argv[1]).write_text(str(folder))
+        served_manager.run_until_stopped(work({stops}))
+        if not {stops}:
+            stop()
+            time.sleep(60)
+    sys.exit(0)
+
+unwinding(command)
+"""
+
+
+@pytest.mark.parametrize(("stops", "again"), [(False, False), (True, True)])
+def test_a_stop_behind_the_managers_end_leaves_no_folder(tmp_path: Path, stops: bool, again: bool) -> None:
+    """Its loop's handlers are gone by then, and it cleans up."""
+    script = _CLEANS_UP.replace("{stops}", str(stops)).replace("{again}", str(again))
+    ran = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path / "folder")], capture_output=True, text=True, timeout=60
+    )
+    assert (ran.returncode, ran.stderr) == (128 + signal.SIGTERM, "")
+    assert not Path((tmp_path / "folder").read_text()).exists()
+
+
+def test_a_manager_under_nohup_outlives_its_terminal() -> None:
+    script = """
+import asyncio, os, signal
+from hocket.cli.cluster.served_manager import run_until_stopped
+
+async def work():
+    os.kill(os.getpid(), signal.SIGHUP)
+    await asyncio.sleep(0.1)
+    print("goes on")
+
+signal.signal(signal.SIGHUP, signal.SIG_IGN)
+run_until_stopped(work())
+"""
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    assert (ran.returncode, ran.stdout) == (0, "goes on\n")
+
+
 def test_an_interrupt_while_writing_leaves_the_old_file_or_the_new(tmp_path: Path) -> None:
     target = tmp_path / "out.json"
     write_whole(b"old", target)
