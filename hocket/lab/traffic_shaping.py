@@ -27,8 +27,6 @@ shares it with nobody; so training by AllReduce has the larger ones (``tso_bytes
 
 from __future__ import annotations
 
-import ctypes
-import os
 import socket
 import threading
 from collections.abc import Collection, Sequence
@@ -36,6 +34,7 @@ from contextlib import ExitStack
 from itertools import combinations
 
 from hocket.errors import HocketError
+from hocket.lab.namespaces import go_to
 
 SEGMENT_BYTES, FRAME_BYTES = 1448, 1514  # of data, and with its headers
 CONNECTIONS = 64  # that a link's queue has room for
@@ -48,7 +47,6 @@ _TOGETHER_S, _FEWEST_TOGETHER, _MOST_TOGETHER = 0.25e-3, 2, 44  # in segments; 4
 _BURST_S, _MOST_BURST_BYTES = 0.5e-3, 262_144
 _FEWEST_SEGMENTS = 64  # of a connection on the way,
 _LONGEST_S = 1e-3  # or those of so long at the lab's rate, if these are more
-_NEW_NETWORK = 0x40000000  # CLONE_NEWNET
 _WAIT_S = 10.0
 
 
@@ -143,21 +141,10 @@ def _meet(places: Sequence[tuple[str, str]]) -> None:
     with ExitStack() as stack:
         listening = []
         for namespace, address in places:
-            _go_to(namespace)
+            go_to(namespace)
             listening.append(stack.enter_context(socket.create_server((address, 0))))
         for one, other in combinations(range(len(places)), 2):
-            _go_to(places[one][0])
+            go_to(places[one][0])
             with socket.create_connection(listening[other].getsockname(), timeout=_WAIT_S):
                 listening[other].settimeout(_WAIT_S)
                 listening[other].accept()[0].close()
-
-
-def _go_to(namespace: str) -> None:
-    libc = ctypes.CDLL(None, use_errno=True)
-    descriptor = os.open(f"/run/netns/{namespace}", os.O_RDONLY)
-    try:
-        if libc.setns(descriptor, _NEW_NETWORK) != 0:
-            number = ctypes.get_errno()
-            raise OSError(number, os.strerror(number), namespace)
-    finally:
-        os.close(descriptor)

@@ -18,6 +18,7 @@ import threading
 import time
 from pathlib import Path
 from queue import Empty, Queue, SimpleQueue
+from typing import NamedTuple
 
 import msgspec
 
@@ -27,6 +28,7 @@ from hocket.launch.credentials import Credentials, credentials_of
 from hocket.launch.gate import CHECKPOINT_VARIABLE, Gate, first_iteration, gate_of_environment
 from hocket.launch.guarded_listener import GuardedListener
 from hocket.launch.job import split_address
+from hocket.launch.lost_peers import LOST_PEER, PeerLostError, print_lost
 
 TRAFFIC_VARIABLE = "HOCKET_TRAFFIC"
 
@@ -34,8 +36,15 @@ _MEET_S = 60.0
 _PART_BYTES = 1 << 18
 
 
+class Leader(NamedTuple):
+    """A server's process that takes part in the ring: its host:port, and its name as users know it."""
+
+    address: str
+    name: str
+
+
 class Traffic(msgspec.Struct, frozen=True, kw_only=True):
-    """Traffic that a rank replays. ``leaders``: each server's host:port, if several; ``place``: in that list.
+    """Traffic that a rank replays. ``leaders``: each server's, if several; ``place``: in that list.
 
     ``token``: the credentials that leaders meet with, private key included, "" for other ranks.
     ``chunk_bytes``: after how many bytes it asks again whether it may transfer.
@@ -46,17 +55,19 @@ class Traffic(msgspec.Struct, frozen=True, kw_only=True):
     backward_s: float
     size_bytes: int
     chunk_bytes: int
-    leaders: list[str]
+    leaders: list[Leader]
     place: int | None
     token: str
 
 
 class Ring:
-    """The leaders of a job, each connected to the next."""
+    """The leaders of a job, each connected to the next; PeerLostError where one of them is not there."""
 
-    def __init__(self, leaders: list[str], place: int, credentials: Credentials) -> None:
+    def __init__(self, leaders: list[Leader], place: int, credentials: Credentials) -> None:
         self.size = len(leaders)
         self._first = place == 0
+        before, behind = leaders[place - 1], leaders[(place + 1) % self.size]
+        self._name_before, self._name_behind = before.name, behind.name
         came: SimpleQueue[Connection] = SimpleQueue()
         made: SimpleQueue[Connection | TransportError] = SimpleQueue()
 
@@ -70,30 +81,31 @@ class Ring:
         def reach() -> None:
             try:
                 guest = Guest("leader", place, "")
-                made.put(connect(leaders[(place + 1) % self.size], credentials, guest, _MEET_S))
+                made.put(connect(behind.address, credentials, guest, _MEET_S))
             except TransportError as error:
                 made.put(error)
 
-        with socket.create_server(split_address(leaders[place])) as listener:
+        with socket.create_server(split_address(leaders[place].address)) as listener:
             door = GuardedListener(listener, credentials, placed, lambda _: None)
             for work in (door.run, reach):
                 threading.Thread(target=work, daemon=True).start()
             try:
                 previous = came.get(timeout=_MEET_S)
             except Empty:
-                raise TransportError(f"the leader before has not come within {_MEET_S:g} s") from None
+                raise PeerLostError(f"lost {before.name}: it has not come within {_MEET_S:g} s") from None
             finally:
                 with contextlib.suppress(OSError):
                     listener.shutdown(socket.SHUT_RDWR)  # a thread that accepts there sees its end
         following = made.get()
         if isinstance(following, TransportError):
-            raise following
+            raise PeerLostError(f"lost {behind.name}: {following}")
         self._previous, self._next = previous.detach(), following.detach()
         for connected in (self._previous, self._next):
             connected.settimeout(None)  # a policy may hold us as long as it likes; dead peers end it
         self._zeros = memoryview(bytes(_PART_BYTES))
         self._buffer = bytearray(_PART_BYTES)
         self._to_send: Queue[int] = Queue()
+        self._send_error: OSError | None = None
         threading.Thread(target=self._send, name="hocket-ring", daemon=True).start()
 
     def reduce(self, size_bytes: int) -> None:
@@ -110,26 +122,43 @@ class Ring:
             self._pass_on(share)
             self._take(share)
         self._to_send.join()  # who ends now takes nothing along that others wait for
+        self._check_sent()
 
     def _pass_on(self, count: int) -> None:
         self._to_send.put(count)
 
     def _take(self, count: int) -> None:
         while count:
-            got = self._previous.recv_into(self._buffer, min(count, _PART_BYTES))
+            try:
+                got = self._previous.recv_into(self._buffer, min(count, _PART_BYTES))
+            except OSError as error:
+                self._check_sent()
+                raise _lost(self._name_before, error) from None
             if not got:
-                raise TransportError("the leader before this one is gone")
+                self._check_sent()
+                raise _lost(self._name_before, None)
             count -= got
 
+    def _check_sent(self) -> None:
+        if self._send_error is not None:
+            raise _lost(self._name_behind, self._send_error)
+
     def _send(self) -> None:
-        try:
-            while True:
-                count = self._to_send.get()
-                while count:
+        while True:
+            count = self._to_send.get()
+            try:
+                while count and self._send_error is None:
                     count -= self._next.send(self._zeros[: min(count, _PART_BYTES)])
-                self._to_send.task_done()
-        except OSError:
-            self._previous.close()  # a thread that waits there sees it
+            except OSError as error:
+                self._send_error = error
+                with contextlib.suppress(OSError):
+                    self._previous.shutdown(socket.SHUT_RDWR)  # a thread that waits there sees it
+            self._to_send.task_done()
+
+
+def _lost(name: str, error: OSError | None) -> PeerLostError:
+    why = "it was closed" if error is None else error.strerror or str(error)
+    return PeerLostError(f"lost its connection to {name}: {why}")
 
 
 def replay(
@@ -196,6 +225,9 @@ def main() -> None:
 if __name__ == "__main__":
     try:
         main()
+    except PeerLostError as error:
+        print_lost(error)
+        sys.exit(LOST_PEER)
     except (HocketError, TransportError, OSError) as error:
         print(f"hocket: {error}", file=sys.stderr, flush=True)
         sys.exit(1)

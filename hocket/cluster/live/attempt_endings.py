@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 from hocket.cluster.live.context import ManagerContext, RunningAttempt
 from hocket.cluster.live.job_record import MOST_TRIED, Leaving, Record, Tried
+from hocket.cluster.live.rank_failures import Cause
 from hocket.text import counted, listed
 
 _RETRY_S = 1.0  # until a job that failed is tried again
@@ -16,7 +17,7 @@ _EARLY_S = 10.0  # after its start an attempt that fails has hardly run
 
 
 class AttemptEndings:
-    """Ends attempts; ``restarts``: how often a job of which a signal has ended a rank is tried again."""
+    """Ends attempts; ``restarts``: how often a job is tried again whose ranks were killed or lost a peer."""
 
     def __init__(self, context: ManagerContext, restarts: int) -> None:
         self._context, self._restarts = context, restarts
@@ -142,7 +143,7 @@ class AttemptEndings:
 
 
 def _is_own_failure(run: RunningAttempt) -> bool:
-    return run.failed_by_itself and not run.lost_with_node
+    return run.cause is Cause.OWN and not run.lost_with_node
 
 
 def _killed_text(killed: Mapping[int, str]) -> str:

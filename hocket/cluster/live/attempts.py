@@ -15,21 +15,21 @@ from hocket.cluster.live.context import ManagerContext, RunningAttempt
 from hocket.cluster.live.devices import shared_out
 from hocket.cluster.live.node_watch import NodeWatch
 from hocket.cluster.live.nodes import AbsentError, FullError, Node, NodeError, UnfitError, is_full, text_of
+from hocket.cluster.live.rank_failures import Cause, failure_of, greatest_cause, signal_of
 from hocket.cluster.live.runnable_jobs import GateAccess, KeptWork, command_of, environments
 from hocket.errors import HocketError
 from hocket.launch.control import UNIX
 from hocket.launch.credentials import Credentials
-from hocket.launch.guard import NOT_STARTED, PREFIX
 from hocket.launch.rank_processes import GRACE_S
-from hocket.launch.traffic import kept_iterations, kept_path
+from hocket.launch.traffic import Leader, kept_iterations, kept_path
 
 LOOK_EVERY_S = 0.05
 _ASIDE_S = 2.0  # what is asked beside the watch, which waits for it
 _CANCEL_S = 5.0  # of silence, until a job that was cancelled is over without its node
 _SETTLE_S = 1.0  # after a rank's own failure, in which a peer may show that it was killed before
+_PEERS_SETTLE_S = 5.0  # after a lost connection: a peer that failed may be slow to end, as an interpreter is
 _TIDY_EVERY_S = 60.0
 _END_S = 20.0  # until a manager that was to end all ranks ends without those of nodes that do not answer
-_SHELL = 128
 
 
 class Attempts:
@@ -69,7 +69,10 @@ class Attempts:
             checkpoint.mkdir(mode=0o700, parents=True, exist_ok=True)
             places = list(dict.fromkeys(servers))
             ports = await asyncio.gather(*(nodes[server].free_port() for server in places))
-            leaders = [f"{nodes[s].address}:{port}" for s, port in zip(places, ports, strict=True)]
+            leaders = [
+                Leader(f"{nodes[s].address}:{port}", f"rank {servers.index(s)} on {nodes[s].name}")
+                for s, port in zip(places, ports, strict=True)
+            ]
             local = f"{UNIX}{self._gate}"
             preemptive = self._context.driver.preemptive
             told = environments(
@@ -96,7 +99,7 @@ class Attempts:
             why = f"cannot be started: {'a disk is full: ' if full else ''}{error}"
             run.ending = run.ending or ("failed", why)
             run.lost_with_node = full or isinstance(error, AbsentError)
-            run.failed_by_itself = isinstance(error, UnfitError)
+            run.cause = Cause.OWN if isinstance(error, UnfitError) else None
         run.started_s = asyncio.get_running_loop().time()
 
     async def _until_clear(self, servers: Collection[int]) -> None:
@@ -205,30 +208,20 @@ class Attempts:
         run.stopped = True
 
     async def _note_failure(self, run: RunningAttempt, rank: int, node: Node, status: int) -> None:
-        """Take in that a rank has failed: the first one says why, unless a peer was killed before."""
+        """Take in that a rank has failed: the first one says why, unless a peer's end explains that one's."""
         number = signal_of(status)
-        outdone = run.failed_by_itself and number is not None and not run.stopped
         saves = run.ending is not None and run.ending[0] == "queued"
         if saves and number is not None and number != signal.SIGTERM:  # with which it is asked to save
             run.killed_saving[rank] = f"rank {rank} on {node.name} was killed by {number.name}"
-        if run.ending is not None and not outdone:
+        outdone = run.cause is not None and greatest_cause(status) > run.cause and not run.stopped
+        if rank in run.judged_ranks or (run.ending is not None and not outdone):
             return
-        why = await self._why(rank, node, run.attempt.key(rank), status)
-        if run.ending is None or run.ending[0] == "failed":  # it may have been cancelled meanwhile
-            run.ending, run.failed_by_itself = ("failed", why), number is None
+        run.judged_ranks.add(rank)
+        cause, why = await failure_of(rank, node, run.attempt.key(rank), status)
+        # It may have been cancelled meanwhile.
+        if run.ending is None or (run.ending[0] == "failed" and (run.cause is None or cause > run.cause)):
+            run.ending, run.cause = ("failed", why), cause
             run.failed_s = asyncio.get_running_loop().time()
-
-    async def _why(self, rank: int, node: Node, key: str, status: int) -> str:
-        number = signal_of(status)
-        ended = f"ended with status {status}" if number is None else f"was killed by {number.name}"
-        said = ""
-        with contextlib.suppress(NodeError, TimeoutError):
-            async with asyncio.timeout(_ASIDE_S):
-                lines = (await node.output(key)).strip().splitlines()
-                said = _printable(lines[-1][:300]) if lines else ""
-        if status == NOT_STARTED and said.startswith(PREFIX):
-            return f"rank {rank} on {node.name} cannot run its command: {said.removeprefix(PREFIX)}"
-        return f"rank {rank} on {node.name} {ended}" + (f": {said}" if said else "")
 
     async def _kept_iterations(self, run: RunningAttempt) -> int:
         """Iterations that a replayed job has run, those run while it could not reach the manager included."""
@@ -284,21 +277,12 @@ async def _aside(work: Iterable[tuple[Callable[[str], Awaitable[None]], str]]) -
                     await ask(key)
 
 
-def signal_of(status: int) -> signal.Signals | None:
-    """The signal that ended a rank, or what a shell says of its last command: 128 and its number."""
-    number = -status if status < 0 else status - _SHELL
-    try:
-        return signal.Signals(number) if number > 0 else None
-    except ValueError:
-        return None
-
-
 def _settles(run: RunningAttempt) -> bool:
-    """True shortly after a rank's own failure, while it is not clear whether a peer was killed before."""
-    age_s = asyncio.get_running_loop().time() - run.failed_s
-    return run.ending is not None and run.ending[0] == "failed" and run.failed_by_itself and age_s < _SETTLE_S
+    """True shortly after a rank's failure, while it is not clear whether a peer's end was its cause."""
+    if run.ending is None or run.ending[0] != "failed" or run.cause is None:
+        return False
+    return asyncio.get_running_loop().time() - run.failed_s < _settle_s(run.cause)
 
 
-def _printable(text: str) -> str:
-    """``text`` without what would move a terminal's cursor or colour it."""
-    return "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in text)
+def _settle_s(cause: Cause) -> float:
+    return {Cause.LOST_PEER: _PEERS_SETTLE_S, Cause.OWN: _SETTLE_S, Cause.KILLED: 0.0}[cause]

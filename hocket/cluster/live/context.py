@@ -13,6 +13,7 @@ from hocket.cluster.live.database import Database
 from hocket.cluster.live.driver import Driver
 from hocket.cluster.live.job_record import JobState, Record, share_text
 from hocket.cluster.live.nodes import Node
+from hocket.cluster.live.rank_failures import Cause
 from hocket.cluster.live.rank_link import RankLink
 from hocket.cluster.live.retention import Retention
 from hocket.cluster.live.runnable_jobs import Attempt
@@ -30,7 +31,8 @@ class RunningAttempt:
         self.started_s: float | None = None  # of the loop's time, when all of its ranks had been
         self.ending: tuple[JobState, str] | None = ("cancelled", "") if record.cancelled else None
         self.lost_with_node = False  # with a node
-        self.failed_by_itself = False  # not by a signal, a node or a manager
+        self.cause: Cause | None = None  # of a failure that ranks have shown, or would
+        self.judged_ranks: set[int] = set()  # those whose failure has been looked at
         self.failed_s = 0.0  # of the loop's time
         self.stopped = False  # ranks were asked to end
         self.killed_saving: dict[int, str] = {}  # how a signal ended ranks that were to save

@@ -19,6 +19,7 @@ from hocket.errors import HocketError
 from hocket.lab import Lab
 from hocket.lab.links import LabNode as LabNode
 from hocket.lab.links import is_there, port_in
+from hocket.lab.namespaces import NodeLink
 from hocket.launch.control import host_towards
 from hocket.launch.job import split_address
 from hocket.launch.rank_logs import LogPart, LogPosition
@@ -136,6 +137,7 @@ class LocalNode:
     def __init__(self, name: str, folder: Path, lab: Lab | None = None, place: LabNode | None = None) -> None:
         self.name = name
         self._lab, self._place = lab, place
+        self._link = None if place is None else NodeLink(place.namespace, place.interface)
         self.machine, self.devices = this_machine(), visible_devices(os.environ)
         self._types = known_types(os.environ)
         self.slots: int | None = None
@@ -190,7 +192,11 @@ class LocalNode:
 
     async def conditions(self) -> dict[str, int | None]:
         """Of every rank that was started here its status, None while it runs."""
+        # A machine answers by its link; a lab's node would without, as its files are ours.
+        is_down = self._link is not None and self._link.is_down()
         self._check_there()
+        if is_down:
+            raise AbsentError(f"{self.name} does not answer: its link is down")
         return self._ranks.conditions()
 
     async def stop(self, key: str, grace_s: float) -> None:

@@ -32,7 +32,7 @@ from hocket.launch.gate import (
     TOKEN_VARIABLE,
 )
 from hocket.launch.job import split_address
-from hocket.launch.traffic import TRAFFIC_VARIABLE, Traffic
+from hocket.launch.traffic import TRAFFIC_VARIABLE, Leader, Traffic
 
 
 class LiveJob(Job, frozen=True, kw_only=True):
@@ -200,7 +200,7 @@ def environments(
     attempt: Attempt,
     cluster: Cluster,
     *,
-    leaders: Sequence[str],
+    leaders: Sequence[Leader],
     gate: GateAccess,
     devices: Sequence[Sequence[str]],
     kept_work: KeptWork,
@@ -208,12 +208,12 @@ def environments(
 ) -> list[dict[str, str]]:
     """The variables that each rank gets beside its node's environment: torchrun's, the gate, its traffic.
 
-    leaders: host:port of each of the job's servers, in order, where nothing listens yet; devices: the GPUs of
+    leaders: of each of the job's servers, in order, where nothing listens yet; devices: the GPUs of
     each server of the cluster; chunk_bytes: after which replayed jobs ask again.
     """
     servers = attempt.servers(cluster)
     different = list(dict.fromkeys(servers))
-    host, port = split_address(leaders[0])
+    host, port = split_address(leaders[0].address)
     meeting = new_credentials()
     found = []
     for rank, (server, address) in enumerate(zip(servers, gate.addresses, strict=True)):

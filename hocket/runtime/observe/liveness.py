@@ -13,12 +13,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from torch._C._distributed_c10d import PrefixStore
 from torch.distributed import DistNetworkError
 
+from hocket.launch.lost_peers import says_lost
 from hocket.logs import logger
 from hocket.runtime.observe.lost_ranks import (
     FIX,
@@ -35,6 +36,13 @@ from hocket.runtime.observe.store_heartbeats import PATIENCE_S, StoreHeartbeats,
 _EVERY_S = 1.0
 _SILENT_S = 3.0
 _WARN_S = 10.0
+
+
+class Blame(NamedTuple):
+    """The reason of a failure on the network in one line; ``lost``: a connection was, or the rank behind it."""
+
+    line: str
+    lost: bool
 
 
 class LivenessWatch:
@@ -98,38 +106,41 @@ class LivenessWatch:
         finally:
             self._waits = outer
 
-    def blame(self, failure: str) -> str:
-        """One line that says which rank is the reason of ``failure``; takes some seconds."""
+    def blame(self, failure: str) -> Blame:
+        """Find which rank is the reason of ``failure``; takes some seconds."""
         if self.loss_reason:
-            return self.loss_reason
+            return Blame(self.loss_reason, lost=False)
         before = self._signs.read()
-        if before is None:
-            return f"the rank that holds the job's store is gone ({failure})"
-        time.sleep(_SILENT_S)
-        after = self._signs.read()
-        if after is None:
-            return f"the rank that holds the job's store is gone ({failure})"
+        if before is not None:
+            time.sleep(_SILENT_S)
+        after = None if before is None else self._signs.read()
+        if before is None or after is None:
+            return Blame(f"the rank that holds the job's store is gone ({failure})", lost=True)
         others = [r for r in range(len(self._ranks)) if r != self._rank]
         finished = [r for r in others if after[r].finished]
         silent = [r for r in others if not after[r].finished and after[r].count == before[r].count]
         mine, me = self.steps, self._ranks[self._rank]
         if silent:
-            return (
+            return Blame(
                 f"{self._are(silent)} gone: without a sign for {_SILENT_S:g} s since step"
-                f" {after[silent[0]].steps}, while rank {me} is in step {mine} ({failure})"
+                f" {after[silent[0]].steps}, while rank {me} is in step {mine} ({failure})",
+                lost=True,
             )
         if finished:
-            return (
+            return Blame(
                 f"{self._are(finished)} done after {after[finished[0]].steps} steps, while rank {me} is"
-                f" in step {mine}; {FIX}"
+                f" in step {mine}; {FIX}",
+                lost=False,
             )
+        lost = says_lost(failure)
         behind = [r for r in others if after[r].steps < mine]
         if behind:
-            return (
+            return Blame(
                 f"{self._are(behind)} alive but in step {after[behind[0]].steps}, while rank {me} is in"
-                f" step {mine} ({failure})"
+                f" step {mine} ({failure})",
+                lost=lost,
             )
-        return f"all ranks are alive ({failure})"
+        return Blame(f"all ranks are alive ({failure})", lost=lost)
 
     def ask(self) -> list[bytes]:
         """The answer of every rank that gives one within some seconds, in their order."""

@@ -15,6 +15,7 @@ import torch.distributed as dist
 from hocket.errors import HocketError
 from hocket.graph import check_plan, load_plan, load_step
 from hocket.launch.gate import first_iteration
+from hocket.launch.lost_peers import LOST_PEER, PeerLostError, print_lost
 from hocket.runtime.replay.worker import replay_with_reductions
 from hocket.runtime.transfers.channel_groups import ChannelGroups
 from hocket.runtime.transfers.gloo_group import GlooGroup
@@ -48,6 +49,9 @@ def main() -> None:
 if __name__ == "__main__":
     try:
         main()
+    except PeerLostError as error:
+        print_lost(error)
+        sys.exit(LOST_PEER)
     except HocketError as error:
         print(f"hocket: {error}", file=sys.stderr, flush=True)
         sys.exit(1)

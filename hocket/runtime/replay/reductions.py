@@ -59,6 +59,7 @@ class Reductions:
         self._mailbox = mailbox
         self._early_arrivals: deque[tuple[int, float]] = deque()
         self._channel = Channel(groups, timeout_s, self._note_reduction)
+        mailbox.failure = lambda: self._channel.error
 
     @property
     def num_messages(self) -> int:

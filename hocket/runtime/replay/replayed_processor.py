@@ -13,10 +13,13 @@ from collections.abc import Callable, Sequence
 from threading import Condition
 from typing import Protocol
 
-from hocket.errors import HocketError
+from hocket.errors import HocketError, reason
 from hocket.graph import Csr, StepGraph
 from hocket.graph.csr import Indices
 from hocket.graph.step import Seconds
+from hocket.launch.lost_peers import PeerLostError, says_lost
+
+_GLANCE_S = 1.0
 
 
 class Clock(Protocol):
@@ -51,10 +54,15 @@ class Arrivals(Protocol):
 
 
 class Mailbox:
-    """Arrivals that other threads report, on ``clock``."""
+    """Arrivals that other threads report, on ``clock``.
+
+    ``failure``, to be set by who has such threads: the exception that one of them ended with, after which
+    nothing comes; a thread that waits asks it every second.
+    """
 
     def __init__(self, clock: Clock, timeout_s: float) -> None:
         self._clock, self._timeout_s = clock, timeout_s
+        self.failure: Callable[[], BaseException | None] = lambda: None
         self._arrivals: deque[tuple[int, float]] = deque()
         self._condition = Condition()
 
@@ -76,14 +84,27 @@ class Mailbox:
         Raises
         ------
         HocketError
-            When nothing comes in time.
+            When nothing comes in time, or any more.
         """
+        deadline_s = time.monotonic() + self._timeout_s
         with self._condition:
-            if wait and not self._condition.wait_for(lambda: bool(self._arrivals), self._timeout_s):
-                raise HocketError(f"nothing arrived within {self._timeout_s:g} s; a peer may be gone")
+            while wait and not self._arrivals:
+                if (failure := self.failure()) is not None:
+                    raise _stopped(failure)
+                left_s = deadline_s - time.monotonic()
+                if left_s <= 0:
+                    raise HocketError(f"nothing arrived within {self._timeout_s:g} s; a peer may be gone")
+                self._condition.wait(min(left_s, _GLANCE_S))
             came = list(self._arrivals)
             self._arrivals.clear()
             return came
+
+
+def _stopped(failure: BaseException) -> HocketError:
+    why = reason(failure) or repr(failure)
+    if says_lost(why):
+        return PeerLostError(f"lost a connection: {why}")
+    return HocketError(f"nothing arrives any more: {why}")
 
 
 class Processor:

@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Iterator
 
 from hocket.errors import HocketError
+from hocket.launch.lost_peers import PeerLostError
 from hocket.runtime.observe.liveness import LivenessWatch
 from hocket.runtime.transfers.channel import TransferError
 from hocket.runtime.transfers.gloo_group import LostError
@@ -27,4 +28,6 @@ def naming_culprit(watch: LivenessWatch, *, for_next: bool = True) -> Iterator[N
         failure = (str(error) or repr(error)).splitlines()[0]
         if isinstance(error, RuntimeError) and not any(word in failure.lower() for word in _OF_GLOO):
             raise
-        raise HocketError(f"training stopped: {watch.blame(failure)}") from None
+        line, lost = watch.blame(failure)
+        kind = PeerLostError if lost else HocketError
+        raise kind(f"training stopped: {line}") from None

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable
 
 from hocket.launch.gate import GATE_VARIABLE, Gate, first_iteration, gate_of_environment
+from hocket.launch.lost_peers import end_as_lost
 from hocket.runtime.transfers.buckets import BucketTransfer
 from hocket.runtime.transfers.plan_layout import Layout
 
@@ -83,4 +84,5 @@ def counter_of_environment(*, leads: bool) -> GateCounter:
     gate, begin = None, first_iteration()
     if os.environ.get(GATE_VARIABLE) and _gate_claim.acquire(blocking=False):
         gate = gate_of_environment(begin)
+        end_as_lost()
     return GateCounter(gate, begin, leads=leads)

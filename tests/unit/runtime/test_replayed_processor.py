@@ -9,6 +9,7 @@ import pytest
 from hocket.errors import HocketError
 from hocket.graph import ParameterRow, Plan, Pull, Push, StepGraph
 from hocket.launch import Rule, ServedJob
+from hocket.launch.lost_peers import PeerLostError
 from hocket.runtime.replay.replayed_processor import Mailbox, Processor, WallClock
 from hocket.runtime.replay.servers import WorkersSide
 from hocket.runtime.replay.worker import CompletedGradients, ReplayRounds, replay_with_servers
@@ -129,6 +130,29 @@ def test_what_does_not_come_is_said() -> None:
     ((message, moment_s),) = mailbox.take(wait=True)
     assert message == 4
     assert moment_s <= time.perf_counter()
+
+
+@pytest.mark.parametrize(
+    ("failure", "kind", "said"),
+    [
+        (
+            RuntimeError("pair.cc:534] Connection closed by peer [10.77.0.1]:4711"),
+            PeerLostError,
+            "lost a connection: pair.cc:534] Connection closed by peer [10.77.0.1]:4711",
+        ),
+        (RuntimeError("no memory"), HocketError, "nothing arrives any more: no memory"),
+    ],
+)
+def test_where_nothing_comes_any_more_nobody_waits_for_it(
+    failure: Exception, kind: type[HocketError], said: str
+) -> None:
+    mailbox = Mailbox(WallClock(), 3600.0)
+    mailbox.deliver(4)
+    mailbox.failure = lambda: failure
+    assert len(mailbox.take(wait=True)) == 1
+    with pytest.raises(kind) as raised:
+        mailbox.take(wait=True)
+    assert (type(raised.value), str(raised.value)) == (kind, said)
 
 
 def test_sleeping_ends_at_the_deadline_or_at_once() -> None:

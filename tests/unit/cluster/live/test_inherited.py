@@ -41,7 +41,7 @@ class AsALab:
     """Executes commands as a lab does, which gives them its own process's environment."""
 
     address = "127.0.0.1"
-    namespace = "/"  # where every machine has something
+    namespace, interface = "/", "lo"  # where every machine has something
 
     def lack(self, _place: Any) -> str:
         return "lab 'red' is not up"

@@ -17,7 +17,7 @@ from hocket.cluster.live.runnable_jobs import (
     read_live_jobs,
 )
 from hocket.errors import HocketError
-from hocket.launch.traffic import TRAFFIC_VARIABLE, Traffic
+from hocket.launch.traffic import TRAFFIC_VARIABLE, Leader, Traffic
 from tests.unit.cluster.live.clusters import live_job
 
 JOB = (
@@ -57,7 +57,7 @@ def test_a_replayed_job_computes_at_the_speed_of_its_gpus(gpu: int, speed: float
     (told,) = environments(
         Attempt(job=job, number=1, attempt=1, gpus=(gpu,)),
         Cluster(num_servers=2, gpus_per_server=1, gpu_types=types),
-        leaders=["127.0.0.1:1"],
+        leaders=[Leader("127.0.0.1:1", "rank 0 on node0")],
         gate=GateAccess(addresses=["127.0.0.1:2"], token="t", fingerprint="f"),
         devices=[("0",), ("1",)],
         kept_work=KeptWork("/kept", 0),

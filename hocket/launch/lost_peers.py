@@ -1,0 +1,66 @@
+"""Ends of ranks that have lost their connection with another rank: a status and a line, for the manager.
+
+Such a rank has done nothing wrong. The network may have failed, or the other rank: that one's end says so. Imports
+no torch.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from types import TracebackType
+
+from hocket.errors import HocketError
+
+LOST_PEER = os.EX_TEMPFAIL
+"""The status of a rank that lost its connection with another one; its last line that begins so says with whom."""
+
+PREFIX = "hocket: lost "
+
+_ERRNOS = (
+    errno.ECONNRESET,
+    errno.ECONNABORTED,
+    errno.EPIPE,
+    errno.ETIMEDOUT,
+    errno.EHOSTUNREACH,
+    errno.ENETUNREACH,
+    errno.ENETDOWN,
+)
+# Gloo has no errors of its own: of a connection that ended it says this, or what the system says.
+_LOST = ("Connection closed by peer", *map(os.strerror, _ERRNOS))
+
+
+class PeerLostError(HocketError):
+    """A connection with another rank that was lost."""
+
+
+def says_lost(failure: str) -> bool:
+    """Tell whether the text of a failure, of gloo's or the system's, is that of a connection which was lost."""
+    return any(text in failure for text in _LOST)
+
+
+def print_lost(error: PeerLostError) -> None:
+    """Print the line that goes with the status LOST_PEER."""
+    said = str(error)
+    line = said if said.startswith("lost ") else f"lost a connection: {said}"
+    print(f"hocket: {line}", file=sys.stderr, flush=True)
+
+
+def end_as_lost() -> None:
+    """From now on a PeerLostError that ends this process ends it with the status LOST_PEER."""
+    before = sys.excepthook
+
+    def tell(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        before(kind, error, trace)
+        if isinstance(error, PeerLostError):
+            print_lost(error)
+            raise SystemExit(LOST_PEER)  # the interpreter ends with the status that its hook asks for
+
+    sys.excepthook = tell
+
+
+def line_of(output: str) -> str | None:
+    """The last line in a rank's ``output`` that says which peer it lost, without "hocket: "; None without one."""
+    lines = [line for line in output.splitlines() if line.startswith(PREFIX)]
+    return lines[-1].removeprefix("hocket: ") if lines else None
