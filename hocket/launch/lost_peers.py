@@ -1,7 +1,7 @@
 """Ends of ranks that have lost their connection with another rank: a status and a line, for the manager.
 
-Such a rank has done nothing wrong. The network may have failed, or the other rank: that one's end says so. Imports
-no torch.
+Such a rank has done nothing wrong. The network may have failed, or the other rank: that one's end says so.
+Imports no torch.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from types import TracebackType
 from hocket.errors import HocketError
 
 LOST_PEER = os.EX_TEMPFAIL
-"""The status of a rank that lost its connection with another one; its last line that begins so says with whom."""
-
+"""The status of a rank that lost its connection with another one."""
 PREFIX = "hocket: lost "
+"""The beginning of the line that says with whom; a program that happens to have the status prints none."""
 
 _ERRNOS = (
     errno.ECONNRESET,
@@ -36,7 +36,7 @@ class PeerLostError(HocketError):
 
 
 def says_lost(failure: str) -> bool:
-    """Tell whether the text of a failure, of gloo's or the system's, is that of a connection which was lost."""
+    """Tell whether the text of a failure, of gloo's or the system's, says that a connection was lost."""
     return any(text in failure for text in _LOST)
 
 
@@ -61,6 +61,6 @@ def end_as_lost() -> None:
 
 
 def line_of(output: str) -> str | None:
-    """The last line in a rank's ``output`` that says which peer it lost, without "hocket: "; None without one."""
+    """The last line of a rank's ``output`` that begins with PREFIX, without "hocket: "; None without one."""
     lines = [line for line in output.splitlines() if line.startswith(PREFIX)]
     return lines[-1].removeprefix("hocket: ") if lines else None

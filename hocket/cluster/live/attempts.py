@@ -36,7 +36,7 @@ class Attempts:
     """Starts ranks and watches them.
 
     ``credentials``: the cluster's; ``gate``: the path of the gate's socket; ``restarts``: how often a job
-    of which a signal has ended a rank is tried again; ``chunk_bytes``: after how many bytes replayed jobs
+    is tried again whose ranks were killed or lost a peer; ``chunk_bytes``: after how many bytes replayed jobs
     ask again; ``lost_after_s``: of a node's silence, until its jobs go back to the queue. ``address``: the
     gate's for other machines.
     """
@@ -281,8 +281,5 @@ def _settles(run: RunningAttempt) -> bool:
     """True shortly after a rank's failure, while it is not clear whether a peer's end was its cause."""
     if run.ending is None or run.ending[0] != "failed" or run.cause is None:
         return False
-    return asyncio.get_running_loop().time() - run.failed_s < _settle_s(run.cause)
-
-
-def _settle_s(cause: Cause) -> float:
-    return {Cause.LOST_PEER: _PEERS_SETTLE_S, Cause.OWN: _SETTLE_S, Cause.KILLED: 0.0}[cause]
+    settle_s = {Cause.LOST_PEER: _PEERS_SETTLE_S, Cause.OWN: _SETTLE_S, Cause.KILLED: 0.0}[run.cause]
+    return asyncio.get_running_loop().time() - run.failed_s < settle_s

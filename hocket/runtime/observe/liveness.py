@@ -39,7 +39,7 @@ _WARN_S = 10.0
 
 
 class Blame(NamedTuple):
-    """The reason of a failure on the network in one line; ``lost``: a connection was, or the rank behind it."""
+    """The reason of a failure in one line; ``lost``: that is a lost connection, or the rank behind it."""
 
     line: str
     lost: bool
