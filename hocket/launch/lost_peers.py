@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import sys
 from types import TracebackType
 
@@ -29,15 +30,20 @@ _ERRNOS = (
 )
 # Gloo has no errors of its own: of a connection that ended it says this, or what the system says.
 _LOST = ("Connection closed by peer", *map(os.strerror, _ERRNOS))
+_PEER = re.compile(r"\[([0-9a-f.:]+)\]:\d+")
 
 
 class PeerLostError(HocketError):
     """A connection with another rank that was lost."""
 
 
-def says_lost(failure: str) -> bool:
-    """Tell whether the text of a failure, of gloo's or the system's, says that a connection was lost."""
-    return any(text in failure for text in _LOST)
+def lost_connection(failure: str) -> str | None:
+    """A line about the connection that was lost, by the text of gloo's failure; None if it is another one."""
+    why = next((text for text in _LOST if text in failure), None)
+    if why is None:
+        return None
+    peer = _PEER.search(failure)
+    return f"lost its connection to {peer[1]}: {why}" if peer else f"lost a connection: {why}"
 
 
 def print_lost(error: PeerLostError) -> None:

@@ -19,7 +19,7 @@ import msgspec
 from torch._C._distributed_c10d import PrefixStore
 from torch.distributed import DistNetworkError
 
-from hocket.launch.lost_peers import says_lost
+from hocket.launch.lost_peers import lost_connection
 from hocket.logs import logger
 from hocket.runtime.observe.lost_ranks import (
     FIX,
@@ -132,7 +132,7 @@ class LivenessWatch:
                 f" in step {mine}; {FIX}",
                 lost=False,
             )
-        lost = says_lost(failure)
+        lost = lost_connection(failure) is not None
         behind = [r for r in others if after[r].steps < mine]
         if behind:
             return Blame(

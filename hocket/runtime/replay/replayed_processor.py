@@ -17,7 +17,7 @@ from hocket.errors import HocketError, reason
 from hocket.graph import Csr, StepGraph
 from hocket.graph.csr import Indices
 from hocket.graph.step import Seconds
-from hocket.launch.lost_peers import PeerLostError, says_lost
+from hocket.launch.lost_peers import PeerLostError, lost_connection
 
 _GLANCE_S = 1.0
 
@@ -102,8 +102,8 @@ class Mailbox:
 
 def _stopped(failure: BaseException) -> HocketError:
     why = reason(failure) or repr(failure)
-    if says_lost(why):
-        return PeerLostError(f"lost a connection: {why}")
+    if (lost := lost_connection(why)) is not None:
+        return PeerLostError(lost)
     return HocketError(f"nothing arrives any more: {why}")
 
 

@@ -117,8 +117,9 @@ class Audit:
             own = {"fails": "ended with status 3", "wrong": "cannot run its command: nosuch"}.get(end)
             stopped = record.preempted + record.shrunk + record.grown
             counted = record.attempt - record.lost_attempts - record.own_failures - stopped
-            killed = "was killed by SIG" in record.why and counted == RESTARTS + 1
-            self._check(killed or (own and own in record.why), f"{job} failed: {record.why}, {record}")
+            faulty = "was killed by SIG" in record.why or " lost " in record.why
+            last = faulty and counted == RESTARTS + 1
+            self._check(last or (own and own in record.why), f"{job} failed: {record.why}, {record}")
 
     def _attempts_are_explained(self, record: Record) -> None:
         """Faults of ours touched each attempt that was followed by another one, as its reason says."""

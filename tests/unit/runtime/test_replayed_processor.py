@@ -138,7 +138,7 @@ def test_what_does_not_come_is_said() -> None:
         (
             RuntimeError("pair.cc:534] Connection closed by peer [10.77.0.1]:4711"),
             PeerLostError,
-            "lost a connection: pair.cc:534] Connection closed by peer [10.77.0.1]:4711",
+            "lost its connection to 10.77.0.1: Connection closed by peer",
         ),
         (RuntimeError("no memory"), HocketError, "nothing arrives any more: no memory"),
     ],
