@@ -61,6 +61,8 @@ class FormatError(HocketError):
 class UnknownNameError(HocketError):
     """A name that is none of the valid ones; the message lists them and the nearest, or those that begin so.
 
+    ``remark``: a clause at the end of the message.
+
     Examples
     --------
     >>> import hocket
@@ -71,11 +73,12 @@ class UnknownNameError(HocketError):
     pattern 'rings' is unknown; did you mean 'ring'? choose one of: ring, ...
     """
 
-    def __init__(self, kind: str, name: str, valid: "list[str] | tuple[str, ...]") -> None:
+    def __init__(self, kind: str, name: str, valid: "list[str] | tuple[str, ...]", remark: str = "") -> None:
         import difflib
 
         near = [other for other in valid if name and other.startswith(name)]
         near = near if 0 < len(near) <= _FEW else difflib.get_close_matches(name, valid, n=1)
         hint = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
         choice = f"choose one of: {', '.join(valid)}" if valid else "there are none"
-        super().__init__(f"{kind} '{name}' is unknown; {hint}{choice}")
+        said = f"{kind} '{name}' is unknown; {hint}{choice}"
+        super().__init__(f"{said}; {remark}" if remark else said)

@@ -1,6 +1,7 @@
 """The papers' networks and a transformer, in plain `torch.nn`; importing this does not import torch."""
 
 from hocket.models.zoo import (
+    OTHERS,
     ModelSpec,
     TrainableTensor,
     TrainingSetup,
@@ -12,6 +13,7 @@ from hocket.models.zoo import (
 )
 
 __all__ = [
+    "OTHERS",
     "ModelSpec",
     "TrainableTensor",
     "TrainingSetup",

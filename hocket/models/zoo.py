@@ -17,6 +17,12 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
+OTHERS = (
+    "models of torchvision, timm and transformers come by FILE.py:FACTORY, torchvision's resnet50 too:"
+    " resnet50_v1 and resnet50_v2 are others"
+)
+"""A clause on models that the zoo lacks."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class ModelSpec:

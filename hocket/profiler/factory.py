@@ -69,7 +69,7 @@ def load(target: str, batch_size: int | None = None, *, training: bool = True) -
     if target.endswith(".py"):
         raise HocketError(f"'{target}' names no function; write {target}:FACTORY")
     if target not in models.names():
-        raise UnknownNameError("model", target, (*models.names(), "FILE.py:FACTORY"))
+        raise UnknownNameError("model", target, (*models.names(), "FILE.py:FACTORY"), models.OTHERS)
     examples = USUAL_BATCH if batch_size is None else batch_size
     try:
         return StepSetup(*models.make(target, examples, training=training), target, examples)

@@ -52,10 +52,12 @@ def memory_verdict(graph: StepGraph, workers: int = 1, sheet: Device | None = No
     copies = " with DDP's buckets" if workers > 1 else ""
     batch = f"a batch of {need.batch_size}{copies}"
     if need.total_bytes <= capacity_bytes:
+        bare = "unsharded and without float32 masters, " if memory.masters_bytes else ""
         spare = 1 - need.total_bytes / capacity_bytes
         tight = f", with {spare:.1%} to spare" if spare < _TIGHT else ""
-        said = f"{batch} fits{tight}: {needs}{_largest(largest)}"
-        return MemoryVerdict(said + _masters(memory, workers), need, capacity_bytes, largest)
+        said = f"{bare}{batch} fits{tight}: {needs}{_largest(largest)}"
+        said += _masters(memory, workers, capacity_bytes)
+        return MemoryVerdict(said, need, capacity_bytes, largest)
     said = f"{batch} does not fit: {needs}{_largest(largest)}"
     return MemoryVerdict(said + _sharded(memory, workers, capacity_bytes), need, capacity_bytes, largest)
 
@@ -92,12 +94,16 @@ def _sharded(memory: StepMemory, workers: int, capacity_bytes: float) -> str:
     return f"; sharded over {several} (FSDP): {_gb(need)}{fits}"
 
 
-def _masters(memory: StepMemory, workers: int) -> str:
+def _masters(memory: StepMemory, workers: int, capacity_bytes: float) -> str:
     """The need with float32 masters, which two-byte parameters are mostly trained with."""
     if not memory.masters_bytes:
         return ""
     need = memory.with_masters().needed(workers=workers)
-    return f"; with float32 masters and state, which this optimizer keeps none of: {_gb(need)}"
+    fits = "fits" if need.total_bytes <= capacity_bytes else "does not fit"
+    return (
+        ". With float32 masters and state, which this optimizer does not keep, it needs"
+        f" {_gb(need)} and {fits}"
+    )
 
 
 def _gb(need: MemoryNeed) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from hocket.cli import options
-from hocket.cli.printing import print_json, print_table, progress
+from hocket.cli.printing import note, print_json, print_table, progress
+from hocket.text import capitalized
 
 
 def models(json: options.Json = False) -> None:
@@ -38,3 +39,4 @@ def models(json: options.Json = False) -> None:
         written_column("operations", [zoo.spec(name).num_operations for name in tables]),
     ]
     print_table(terminal_table(columns, spaced=True))
+    note(f"{capitalized(zoo.OTHERS)}.")

@@ -112,6 +112,7 @@ def test_an_unknown_model_lists_the_valid_ones():
     message = refusal("resnet50v1")
     assert message.startswith("model 'resnet50v1' is unknown; did you mean 'resnet50_v1'? choose one of: ")
     assert all(name in message for name in (*models.names(), "FILE.py:FACTORY"))
+    assert message.endswith("torchvision's resnet50 too: resnet50_v1 and resnet50_v2 are others")
 
 
 @pytest.mark.parametrize(

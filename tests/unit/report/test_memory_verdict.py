@@ -45,9 +45,11 @@ def test_a_step_that_does_not_fit_says_so_first():
 def test_a_step_that_fits_says_so_behind_the_answer_and_what_masters_would_need():
     verdict = memory_verdict(step())
     assert verdict.fits
+    assert verdict.text.startswith("unsharded and without float32 masters, a batch of 1 fits: it needs 69.")
     assert "largest batch: " in verdict.text
     assert verdict.text.endswith(
-        "; with float32 masters and state, which this optimizer keeps none of: 138 GB"
+        ". With float32 masters and state, which this optimizer does not keep, it needs 138 GB and does not"
+        " fit"
     )
     assert memory_answers(verdict, ["Fast.", "Caution."])[::2] == ["Fast.", "Caution."]
 
@@ -67,7 +69,7 @@ def test_a_step_that_just_fits_has_its_room_told():
     assert tight.fits
     spare = 1 - tight.need.total_bytes / tight.capacity_bytes
     assert 0 < spare < 0.05
-    assert tight.text.startswith(f"a batch of 1 fits, with {spare:.1%} to spare: it needs ")
+    assert f"a batch of 1 fits, with {spare:.1%} to spare: it needs " in tight.text
     assert "to spare" not in memory_verdict(step()).text
 
 
