@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from hocket.report.prediction_measured import MeasuredThroughput
 
 _PROCESSORS = "worker processors"
+_EFFICIENT = 0.9  # efficiency from which on more workers bring nearly as much as the first ones
 _CROWDED, _CROWDED_LIMIT = 1.5, 1.1
 """Times its share of the bytes, from which a server is said to have most, and where that is the limit."""
 
@@ -121,6 +122,8 @@ def following_command(
     slower = _slower_at_twice(curve, chosen)
     chosen = slower or chosen
     servers = chosen.servers or None
+    if chosen is curve[-1] and _is_all_computing(chosen):
+        return _beyond_computing(context, chosen, is_alike=graph.num_samples == 1)
     if without_gain := _beyond_order(context, chosen, network.bandwidth_bps):
         return without_gain
     of_shards = {name: context.params[name] for name in ("memory", "shards")}
@@ -176,14 +179,49 @@ def _beyond_order(context: typer.Context, row: Prediction, bandwidth_bps: float)
 
     if row.bottleneck_utilization < 1 - LITTLE or _sends_more_than_it_must(row):
         return ""
-    what = "computing" if "processors" in row.bottleneck else f"the {row.bottleneck}"
+    computes = "processors" in row.bottleneck
     so = "" if row.architecture == "fsdp" else ", so an order of transfers gains little"
     return beyond_order(
         context,
-        f"{what} takes {row.bottleneck_utilization:.0%} of a step{so}",
+        _computing(row)
+        if computes
+        else f"the {row.bottleneck} takes {row.bottleneck_utilization:.0%} of a step{so}",
         workers=row.workers,
-        faster_bps=None if what == "computing" else bandwidth_bps,
+        faster_bps=None if computes else bandwidth_bps,
         architecture=row.architecture,
+    )
+
+
+def _computing(row: Prediction) -> str:
+    """A clause on how much of a step computing takes, and so what any order of transfers could save."""
+    rest = f"{1 - row.bottleneck_utilization:.0%}"
+    saves = "nothing" if rest == "0%" else f"at most {rest}"
+    return (
+        f"computing takes {row.bottleneck_utilization:.0%} of a step: reordering transfers could save {saves}"
+    )
+
+
+def _is_all_computing(row: Prediction) -> bool:
+    """True if more workers of a collective would add nearly as many examples: only updates limit them."""
+    from hocket.report.verdicts import LITTLE
+
+    computes = "processors" in row.bottleneck and row.bottleneck_utilization >= 1 - LITTLE
+    return computes and not row.servers and (row.efficiency or 0.0) >= _EFFICIENT
+
+
+def _beyond_computing(context: typer.Context, row: Prediction, *, is_alike: bool) -> str:
+    """The command where computing is nearly all: steps that vary, then updates of one size.
+
+    ``is_alike``: all steps are equally long, as a derived one's without ``--jitter``.
+    """
+    if is_alike:
+        like = (*NETWORK_OPTIONS, "workers", "architecture", "policy", "shards", "memory", "clip")
+        step = str(context.params["step"])
+        command = command_line(context, "hocket", "predict", step, like=like, jitter=0.05)
+        return f"{command}  # {_computing(row)}; do steps that vary, as real ones do, wait much?"
+    return (
+        f"hocket rent --example-offers > offers.csv  # {_computing(row)}; more workers go faster, in larger"
+        " updates; with a fixed update size: hocket rent MODEL --offers offers.csv --global-batch N"
     )
 
 

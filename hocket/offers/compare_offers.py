@@ -150,6 +150,7 @@ def _outcome(steps: StepsByCard, offer: Offer, job: TrainingJob) -> OfferOutcome
         skipped=tuple(skipped),
         too_large=too_large[0] if too_large else "",
         steps=tuple(graphs),
+        batches=tuple(steps.batches(card)),
     )
 
 
@@ -168,7 +169,7 @@ def _undivided(job: TrainingJob, steps: StepsByCard, offer: Offer, largest: int)
             f"{each} and {counted(job.accumulate, 'batch', 'batches')} a card",
         )
     asked = f"the global batch of {job.global_batch}"
-    if largest > 1 and steps.has(offer.card, largest - 1):
+    if not steps.batches(offer.card):
         return (
             f"{asked} is in no equal parts of 1 to {largest} examples for {each}; give a multiple of {parts}"
         )

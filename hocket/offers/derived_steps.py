@@ -54,6 +54,10 @@ class DerivedSteps:
         """The batch that was asked for, or what the function makes."""
         return self._step(card, None).batch_size if self.batch_size is None else self.batch_size
 
+    def batches(self, card: str) -> Sequence[int]:
+        """None: any batch can be derived."""
+        return ()
+
     def has(self, card: str, batch_size: int) -> bool:
         """True, as any batch can be derived."""
         return True

@@ -102,7 +102,8 @@ class OfferOutcome:
     """The outcome of an offer: its rows by nodes, or why there are none.
 
     ``skipped``: numbers of nodes that the global batch does not divide into; ``too_large``: why other numbers
-    are not there; ``steps``: the card's, one for each batch that rows have.
+    are not there; ``steps``: the card's, one for each batch that rows have; ``batches``: those that
+    steps were given of, empty where any is derived.
     """
 
     offer: Offer
@@ -111,6 +112,7 @@ class OfferOutcome:
     skipped: tuple[int, ...] = ()
     too_large: str = ""
     steps: tuple[StepGraph, ...] = ()
+    batches: tuple[int, ...] = ()
 
     def with_rows(self, rows: Iterable[RentalRow]) -> OfferOutcome:
         """This outcome with ``rows`` in place of its own."""

@@ -96,8 +96,10 @@ def _bound(outcome: OfferOutcome, row: RentalRow) -> str:
         return "compute-bound" if most == 1 else f"compute-bound up to {counted(most, 'node')}"
     if bound_from == outcome.rows[0].nodes:
         return "network-bound"
-    said = f"network-bound from {counted(bound_from, 'node')} on"
-    return said if bound_from <= row.nodes else f"compute-bound, {said}"
+    since = f"from {counted(bound_from, 'node')} on"
+    if bound_from <= row.nodes:
+        return f"network-bound {since}"
+    return f"compute-bound (the network is the limit {since})"
 
 
 def _limits(rental: Rental) -> str:
@@ -185,19 +187,35 @@ def left_out(rental: Rental) -> list[str]:
         for each in rental.outcomes
         if each.too_large and each.rows
     ]
-    skipped = [each for each in rental.outcomes if each.skipped and each.rows]
-    if skipped:
-        few = [
-            f"{counted(len(each.skipped), 'number')} of nodes of {each.offer.name}"
-            for each in skipped[:_NAMED]
-        ]
-        if len(skipped) > _NAMED:
-            few.append(f"some of {counted(len(skipped) - _NAMED, 'more offer', 'more offers')}")
-        lines.append(
-            f"Left out: {listed(few)}, over whose cards the global batch of {rental.job.global_batch:,} does"
-            " not divide into batches that fit"
-        )
-    return lines
+    skipped: dict[tuple[int, ...], list[OfferOutcome]] = {}
+    for outcome in rental.outcomes:
+        if outcome.skipped and outcome.rows:
+            skipped.setdefault(outcome.batches, []).append(outcome)
+    return lines + [_undivided(rental, batches, alike) for batches, alike in skipped.items()]
+
+
+def _undivided(rental: Rental, batches: Sequence[int], outcomes: Sequence[OfferOutcome]) -> str:
+    """A line on numbers of nodes that the global batch is not divided over, and what would have them.
+
+    ``batches``: those that steps were given of, empty where any is derived.
+    """
+    few = [
+        f"{counted(len(each.skipped), 'number')} of nodes of {each.offer.name}" for each in outcomes[:_NAMED]
+    ]
+    if len(outcomes) > _NAMED:
+        few.append(f"some of {counted(len(outcomes) - _NAMED, 'more offer', 'more offers')}")
+    job = rental.job
+    said = (
+        f"Left out: {listed(few)}, over whose cards the global batch of {job.global_batch:,} does not divide"
+    )
+    parts = "" if job.accumulate is None else f"{job.accumulate} times "
+    if not batches:
+        return f"{said} into {parts}equal batches of at most --batch-size that fit"
+    sizes = listed([f"{size:,}" for size in batches])
+    return (
+        f"{said} into {parts}batches of {sizes}, which alone there are steps of; give the model in place of"
+        " step files, as smaller batches are derived of it, or a step file for each batch"
+    )
 
 
 def assumptions(rental: Rental) -> list[str]:

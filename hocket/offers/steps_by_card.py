@@ -33,6 +33,10 @@ class StepsByCard(Protocol):
         """The largest batch that there is a step of."""
         ...
 
+    def batches(self, card: str) -> Sequence[int]:
+        """All batches that there is a step of; empty where any is derived."""
+        ...
+
     def has(self, card: str, batch_size: int) -> bool:
         """True if there is a step of that batch."""
         ...
@@ -112,6 +116,10 @@ class GivenSteps:
     def largest_batch(self, card: str) -> int:
         """As :class:`StepsByCard` says."""
         return max(self._steps[card])
+
+    def batches(self, card: str) -> Sequence[int]:
+        """As :class:`StepsByCard` says."""
+        return sorted(self._steps[card])
 
     def has(self, card: str, batch_size: int) -> bool:
         """As :class:`StepsByCard` says."""

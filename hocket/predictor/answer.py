@@ -30,6 +30,7 @@ _MORE = 1.05  # times the workers, from which on throughput has to have grown by
 _HARDLY = 1.1  # times as long a step as with the number of workers before
 _UNEVEN = 0.05  # of a step, from which waiting for the slowest worker is told of
 _LESS = 1 - CHANCE
+_NEARLY_LINEAR = 0.9  # of the growth in workers, from which on throughput has not levelled off in between
 _MODES = {"async": "asynchronous", "sync": "synchronous"}
 
 
@@ -204,16 +205,20 @@ def _end(curve: Sequence[Prediction], shown: Prediction, saturates: bool) -> str
     workers = counted(shown.workers, "worker")
     at = next(k for k, row in enumerate(curve) if row is shown)
     before = curve[at - 1]
-    gap = ""
-    if shown.workers > 2 * before.workers:
-        gap = f" (no number between {before.workers} and {shown.workers} was asked for)"
+    is_gap = shown.workers > 2 * before.workers
+    between = f"between {before.workers} and {shown.workers}"
     if saturates:
-        return f"throughput saturates at {workers}{' or fewer' if gap else ''}{gap},"
-    if gap and len(curve) == 2:
+        gap = f" or fewer (no number {between} was asked for)" if is_gap else ""
+        return f"throughput saturates at {workers}{gap},"
+    linear = before.throughput * shown.workers / before.workers
+    if not is_gap or shown.throughput >= _NEARLY_LINEAR * linear:
+        return f"throughput still grows at {workers},"
+    if len(curve) == 2:
         return f"{_are([shown])} faster than {before.workers} (no other number was asked for),"
-    if gap:
-        return f"throughput is highest at {workers}, the most asked for{gap},"
-    return f"throughput still grows at {workers},"
+    return (
+        f"throughput is highest at {workers}, the most asked for (it may level off {between}, where no number"
+        " was asked for),"
+    )
 
 
 def _no_faster(rows: Sequence[Prediction], base: Prediction) -> str:

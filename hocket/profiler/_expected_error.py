@@ -121,23 +121,23 @@ def _is_of_amd(device: str) -> bool:
 def _of_card(device: str, precision: str) -> str:
     fitted = {figure.device for figure in CARD_FIGURES}
     off = _off_of_card(device, precision)
+    models = ", which are of torchvision's ResNet-50 and BERT base"
     if _is_of_amd(device):
         return f"; no card of AMD's is among those fitted, so that how far a {device} is off is not known"
     if device not in fitted:
         return (
-            f"; {device} is not among the cards fitted, of which torchvision's ResNet-50 and BERT base are"
-            f" within {off:.0%} by fits without the card"
+            f"; {device} is not among the cards fitted: of those, fits without a card were up to {off:.0%}"
+            f" off its published figures{models}"
         )
     if not _figures_of(device, precision):
         return (
-            f"; no figure is of {device} in {precision}: those of other precisions and cards"
-            f" (torchvision's ResNet-50 and BERT base) are within {off:.0%} by fits without the card"
+            f"; no figure is of {device} in {precision}: of other precisions and cards, fits without a card"
+            f" were up to {off:.0%} off its published figures{models}"
         )
-    held_out = f"within {off:.0%} by a fit without that card"
-    models = f"ResNet-50 and BERT base in {precision}"
+    said = f"; predictions fitted without any figure of {device} were up to {off:.0%} off the published ones"
     if precision in _HALF:
-        models = "ResNet-50 in amp and BERT base in fp16"
-    return f"; torchvision's {models} on {device} are {held_out}"
+        return f"{said}, which are of torchvision's ResNet-50 (amp) and BERT base (fp16)"
+    return f"{said} in {precision}{models}"
 
 
 def _untried(shares: dict[str, float], *, compiled: bool) -> str:

@@ -17,6 +17,7 @@ from torch.utils._pytree import tree_map
 
 from hocket import models
 from hocket.errors import HocketError, UnknownNameError, reason
+from hocket.models.target import check_target
 from hocket.profiler._batch import check_targets, first_batch
 from hocket.profiler._lightning import configured_optimizer, trains_itself
 from hocket.profiler._step import ProfiledStep, first_lazy
@@ -66,10 +67,7 @@ def load(target: str, batch_size: int | None = None, *, training: bool = True) -
     path, colon, function_name = target.rpartition(":")
     if colon and path.endswith(".py"):
         return _call(_function(Path(path), function_name), batch_size, target, function_name)
-    if target.endswith(".py"):
-        raise HocketError(f"'{target}' names no function; write {target}:FACTORY")
-    if target not in models.names():
-        raise UnknownNameError("model", target, (*models.names(), "FILE.py:FACTORY"), models.OTHERS)
+    check_target(target)
     examples = USUAL_BATCH if batch_size is None else batch_size
     try:
         return StepSetup(*models.make(target, examples, training=training), target, examples)

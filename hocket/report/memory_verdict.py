@@ -80,6 +80,16 @@ def unknown_memory(graph: StepGraph) -> list[str]:
     ]
 
 
+def memory_words(graph: StepGraph) -> list[str]:
+    """A remark on parts of the need whose names say little; none of a step without memory."""
+    if graph.memory is None:
+        return []
+    return [
+        "Memory: exchange is buckets of gradients, or what sharding gathers; overhead is the driver's context"
+        " and libraries, and what the allocator holds beside tensors"
+    ]
+
+
 def _largest(largest: int | None) -> str:
     if largest is None:
         return "; the largest batch is not known, as its tensors do not grow evenly with the batch"

@@ -108,7 +108,8 @@ def _range_column(rows: Sequence[Prediction], decimals: int, period: TimeUnit, b
     """The range of throughput by how far computing may be off."""
     sources = dict.fromkeys(RANGE_WORDS[row.range_of] for row in rows if row.range_of is not None)
     meaning = (
-        f"Of throughput, as computing may be off: {' or '.join(sources)}; the network is taken as exact."
+        f"Of throughput, if computing takes more or less time, {' or '.join(sources)}; the network is taken"
+        " as exact."
     )
     return Column("Range", [_range_cell(row, decimals, period) for row in rows], meaning, by)
 

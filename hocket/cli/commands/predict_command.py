@@ -76,7 +76,7 @@ def predict(
     from hocket.predictor.prediction_request import Request
     from hocket.predictor.racks import seen_by_all_reduce
     from hocket.predictor.step_exchange import exchange_line
-    from hocket.report.memory_verdict import memory_answers, memory_verdict, unknown_memory
+    from hocket.report.memory_verdict import memory_answers, memory_verdict, memory_words, unknown_memory
     from hocket.report.prediction_measured import load_points, model_errors
     from hocket.text import counted
 
@@ -147,7 +147,7 @@ def predict(
         "\n".join(
             filter(None, [_assumed(graph, network, rows, applying(settings, exchange.value)), exchanged])
         ),
-        [*crowded_servers(graph, rows), *([] if sharded else unknown_memory(graph))],
+        [*crowded_servers(graph, rows), *memory_words(graph), *([] if sharded else unknown_memory(graph))],
         following_command(context, graph, network, rows, copied),
     )
     _write_page(output, rows, shown, points, answer)
@@ -320,7 +320,8 @@ def _assumed(
     update = ""
     if rows[0].mode == "sync" and most > 1:
         update = (
-            f"; an update: {graph.batch_size} examples of each worker, {most * graph.batch_size:,} of {most}"
+            f"; an update: {graph.batch_size} examples a worker, so {most * graph.batch_size:,} with {most}"
+            " workers"
         )
     if rows[0].mode == "sync" and graph.num_samples == 1 and most > 1:
         each += ", all steps equally long, so that none waits for a slower one (--jitter 0.05: they vary)"

@@ -174,11 +174,15 @@ def profile(
     A SCRIPT.py is run as python would, alone as torchrun would, and ended when steps of the first optimizer
     that steps in it are measured, from its second one on: 4, then --steps sampled and as many plain ones.
     """
+    from hocket.models.target import check_target
+
+    step.check()
+    if not target.endswith(".py"):  # the name first: torch takes seconds to import
+        check_target(target)
     from hocket.graph import save_step
     from hocket.profiler import set_num_threads
     from hocket.report.memory_verdict import memory_answers, memory_verdict
 
-    step.check()
     options.check_written(output, target.rpartition(":")[0] or target)
     if target.endswith(".py"):
         step.check_script(target)

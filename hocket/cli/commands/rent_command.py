@@ -91,6 +91,7 @@ def _source(
 ) -> StepsByCard:
     """The steps of files, or of one model that is derived for each card."""
     from hocket.graph import load_step
+    from hocket.models.target import check_target
     from hocket.offers.derived_steps import DerivedSteps
     from hocket.offers.steps_by_card import GivenSteps
 
@@ -104,6 +105,7 @@ def _source(
         return GivenSteps(map(load_step, files), fixed_batch=job.global_batch is None)
     if len(names) > 1:
         raise HocketError(f"{' and '.join(names[:2])}: give one model, or the files of its steps")
+    check_target(names[0])
     return DerivedSteps(
         target=names[0],
         batch_size=step.batch_size,

@@ -95,6 +95,10 @@ def test_a_global_batch_is_divided_and_its_smaller_steps_derived() -> None:
         *((1, 16, 2, 1000), (2, 16, 1, 1000), (4, 8, 1, 1000))
     ]
     assert found["offers"][0]["nodes_left_out"] == [3]
+    assert found["left_out"] == [
+        "Left out: 1 number of nodes of a, over whose cards the global batch of 32 does not divide into equal"
+        " batches of at most --batch-size that fit"
+    ]
 
 
 def test_wide_shows_every_row_and_a_page_is_written() -> None:

@@ -29,7 +29,7 @@ def rented(*offers: Offer, error: float = 0.0, **job: float) -> Rental:
 def test_the_cheapest_the_fastest_and_where_the_network_binds() -> None:
     cheapest, fastest = verdicts(rented(FAST, SLOW))
     assert cheapest.startswith("Cheapest: 1 toy in 1 node (slow): 4.44 hours, 8.89 USD; efficiency 100%")
-    assert cheapest.endswith("; efficiency 100%, compute-bound, network-bound from 2 nodes on")
+    assert cheapest.endswith("; efficiency 100%, compute-bound (the network is the limit from 2 nodes on)")
     assert fastest.startswith("Fastest: 4 toy in 4 nodes (fast): 1.11 hours, 44.4 USD; efficiency 100%")
     assert "; 4x as fast as the cheapest for 5x its cost, in updates of 16 examples instead of 4" in fastest
 
@@ -112,8 +112,10 @@ def test_a_card_that_neither_a_step_nor_a_datasheet_is_of_is_refused_with_the_ne
 def test_numbers_of_nodes_that_a_global_batch_does_not_divide_into_are_said() -> None:
     rental = rent(STEP, [FAST], TrainingJob(examples=96, global_batch=8))
     (line,) = left_out(rental)
-    assert line.startswith(
-        "Left out: 2 numbers of nodes of fast, over whose cards the global batch of 8 does"
+    assert line == (
+        "Left out: 2 numbers of nodes of fast, over whose cards the global batch of 8 does not divide into"
+        " batches of 4, which alone there are steps of; give the model in place of step files, as smaller"
+        " batches are derived of it, or a step file for each batch"
     )
     with pytest.raises(HocketError, match="the global batch of 7 is in no parts of 4 examples"):
         rent(STEP, [FAST], TrainingJob(examples=96, global_batch=7))

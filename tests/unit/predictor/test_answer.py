@@ -130,9 +130,14 @@ def test_a_curve_that_saturates_is_one_line_with_its_bottleneck() -> None:
         ),
         (
             [row(1, 50), row(2, 90), row(64, 160.5)],
-            "throughput is highest at 64 workers, the most asked for (no number between 2 and 64 was asked"
-            " for), 160 examples/s",
+            "throughput is highest at 64 workers, the most asked for (it may level off between 2 and 64,"
+            " where no number was asked for), 160 examples/s",
         ),
+        (
+            [row(8, 400), row(64, 3150), row(256, 11800)],
+            "throughput still grows at 256 workers, 11.8 k examples/s",
+        ),
+        ([row(8, 400), row(64, 3150)], "throughput still grows at 64 workers, 3150 examples/s"),
         (
             [row(1, 50), row(2, 11.5)],
             "2 workers are slower than 1 (0.23x). Stay with 1, 50 examples/s (1.00x one worker alone); "
