@@ -71,8 +71,12 @@ def step_sheet(rows: Sequence[ResultRow], *, of: str, wide: bool, title: str = "
     return Sheet(title, columns if wide else in_one_line(columns), bold)
 
 
-def train_command(context: typer.Context, graph: StepGraph, plan: Plan, network: Network, path: str) -> str:
+def train_command(
+    context: typer.Context, graph: StepGraph, plan: Plan, network: Network, path: str | None
+) -> str:
     """The command that trains with the plan of a file, on machine K, with a word on the script.
+
+    ``path``: None where training is to choose a plan itself.
 
     Empty for a step of a device that nothing trains on or with a caveat.
     """

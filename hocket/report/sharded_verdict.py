@@ -9,7 +9,7 @@ from hocket.graph.result import ResultRow
 from hocket.network import Network
 from hocket.sim.lowering.sharded_step import ShardedStep, beside_of
 from hocket.sim.sharded_memory import known_memory, sharded_need
-from hocket.text import counted, duration_text, scaled_text
+from hocket.text import counted, duration_text, percent_text, scaled_text
 
 
 def sharded_memory_answer(
@@ -59,6 +59,15 @@ def limit_verdict(rows: Sequence[ResultRow], memory_bytes: float) -> str:
         else ""
     )
     return f"{counted(len(over), 'plan')} of {len(rows)} do not fit into {limit}{gained}"
+
+
+def copies_verdict(copied: ResultRow, best: ResultRow, gpus: int) -> str:
+    """A sentence on a step with a copy in each node of so many GPUs, beside the best with one among all."""
+    return (
+        f"these plans have one copy of the parameters among all workers: with one in each node (--shards"
+        f" {gpus}), not ranked here, a step takes {duration_text(copied.iteration_s)} by {copied.policy},"
+        f" {percent_text(1 - copied.iteration_s / best.iteration_s)} less than by {best.policy} above"
+    )
 
 
 def sharded_remark(graph: StepGraph, plan: Plan) -> list[str]:

@@ -18,6 +18,7 @@ LITTLE = 0.03
 _DEFAULT = f"{DDP_BUCKET_BYTES >> 20} MiB"
 _NEARLY = 0.75  # of the best gain, from which on one is nearly as much
 _MADE_UP = 1.5  # times the gain that is left where every step is the mean one
+_LEAST = ", already the least possible with as many transfers"
 _NAMED = 3  # of several policies in a row
 
 
@@ -92,11 +93,11 @@ def ranking_verdict(
     buckets = best_buckets_row(rows)
     level = [row for row in rows if is_level(row.iteration_s, best.iteration_s)]
     if usual in level:
-        beats = f"no other policy beats {usual.policy}" if len(rows) > 1 else usual.policy
+        beats = _beaten_by_none(best, usual.policy) if len(rows) > 1 else usual.policy
         return f"{beats}: {_step(usual, None)} a step {where}{_least(usual, usual)}"
     told = f"best of {len(rows)} policies: {_named(level)}, " if len(rows) > 1 else f"{best.title}: "
     if buckets in level:
-        told = f"no other policy beats ddp's best bucket ({_bucket(buckets)}): "
+        told = f"{_beaten_by_none(best, f'DDP with {_bucket(buckets)} buckets')}: "
     others = [] if usual is None else [(usual, _usual_name(usual, buckets))]
     if buckets is not None and buckets not in level and not _is_default(buckets, usual):
         others.append((buckets, f"ddp's best bucket ({_bucket(buckets)})"))
@@ -193,6 +194,13 @@ def _step(row: ResultRow, beside: ResultRow | None) -> str:
     return duration_text(row.iteration_s, time_unit(times_s))
 
 
+def _beaten_by_none(best: ResultRow, name: str) -> str:
+    """Words on the policy called ``name``, whose step none shortens: by the bound where it proves that."""
+    above = over_bound(best)
+    proven = above is not None and above <= LEVEL
+    return f"nothing to gain over {name}" if proven else f"no other policy beats {name}"
+
+
 def _first(rows: Sequence[ResultRow]) -> ResultRow:
     """The first of ``rows``, as they are ranked, that none beats."""
     least_s = min(row.iteration_s for row in rows)
@@ -248,7 +256,7 @@ def _alike_step(
     unit = time_unit([best.iteration_s, *([] if usual is None else [usual.iteration_s])])
     least = ""
     if bound_s and is_level(step_s, bound_s):
-        least = ", the least that any order of as many transfers can take"
+        least = _LEAST
     elif bound_s:
         least = f"; no order of as many transfers takes less then than {duration_text(bound_s, unit)}"
         usual_s = None if usual is None else alike_s.get(usual.policy)
@@ -323,13 +331,16 @@ def _least(row: ResultRow, usual: ResultRow | None) -> str:
     if above is None:
         return ""
     if above <= LEVEL:
-        return ", the least that any order of as many transfers can take"
+        return _LEAST
     unit = time_unit([row.iteration_s, *([] if usual is None else [usual.iteration_s])])
-    said = f". No order of as many transfers takes less than {duration_text(row.bound_s, unit)}"
+    least = duration_text(row.bound_s, unit)
+    said = f". No order of as many transfers takes less than {least}"
     if row.straggler_fraction < WAITING:
+        if usual is row:
+            saved = percent_text(1 - row.bound_s / row.iteration_s)
+            return f". The best possible order of as many transfers would save at most {saved} ({least})"
         if usual is not None and not is_level(row.bound_s, usual.iteration_s):
-            of_usual = "" if usual is row else f" than {usual.policy}"
-            said += f", {_percents(row.bound_s / usual.iteration_s - 1)}{of_usual}"
+            said += f", {_percents(row.bound_s / usual.iteration_s - 1)} than {usual.policy}"
         return said
     return (
         f"{said}. That is without waits between workers; the first to end a step waits for the last, here"

@@ -99,6 +99,7 @@ def tune(
     from hocket.report.memory_verdict import memory_answers, memory_verdict, unknown_memory
     from hocket.report.result_files import Entry
     from hocket.report.sharded_verdict import (
+        copies_verdict,
         limit_verdict,
         over_the_limit,
         sharded_memory_answer,
@@ -184,6 +185,9 @@ def tune(
             said = clipping_verdict(found.ranked, found.unclipped), halves_verdict(found.ranked, found.plans)
             beside += [capitalized(line) for line in said if line]
         verdict = capitalized(ranking_verdict(ranked, where, found.alike_s, found.alike_bound_s))
+        copied = _faster_copies(graph, network, ranked[0], planning, simulation)
+        if copied is not None and network.nodes is not None:
+            beside.append(capitalized(copies_verdict(copied, ranked[0], network.nodes.gpus)))
         beside += map(capitalized, sharded_memory_answer(graph, network, found.plan, limit))
         beside += [] if limit is None else [capitalized(limit_verdict(found.ranked, limit))]
         none_fits = over == found.ranked
@@ -215,7 +219,8 @@ def tune(
             following=(
                 _tune_with_more(context)
                 if none_fits
-                else _after_measuring_again(context, graph, found.plan, network, str(written))
+                else _after_measuring_again(context, graph, found.plan, network, str(written), ranked)
+                or (_with_copies(context, network) if copied is not None else "")
                 or _without_gain(context, ranked, network)
                 or best_buckets(ranked)
                 or train_command(context, graph, found.plan, network, str(written))
@@ -269,16 +274,60 @@ def _without_gain(context: typer.Context, rows: Sequence[ResultRow], network: Ne
     )
 
 
+def _faster_copies(
+    graph: StepGraph,
+    network: Network,
+    best: ResultRow,
+    planning: PlanningOptions,
+    simulation: options.SimulationOptions,
+) -> ResultRow | None:
+    """A sharded step with a copy in each node, where it is shorter than the best one by more than little."""
+    from hocket.report.verdicts import LITTLE
+    from hocket.tuner import Exchange
+    from hocket.tuner.sharded_in_nodes import copy_a_node
+
+    if best.architecture != "fsdp":
+        return None
+    asked = Exchange(architecture="fsdp", clip=planning.clip, memory_bytes=planning.memory_bytes())
+    found = copy_a_node(graph, network, asked, iterations=simulation.iterations, seed=simulation.seed)
+    return None if found is None or found.iteration_s >= (1 - LITTLE) * best.iteration_s else found
+
+
+def _with_copies(context: typer.Context, network: Network) -> str:
+    """The command that ranks plans with a copy in each node."""
+    gpus = 1 if network.nodes is None else network.nodes.gpus
+    step = str(context.params["step"])
+    command = command_line(context, "hocket", "tune", step, like=STEP, shards=gpus)
+    return f"{command}  # a copy in each node (HSDP) sends less between them"
+
+
 def _after_measuring_again(
-    context: typer.Context, graph: StepGraph, plan: Plan, network: Network, path: str
+    context: typer.Context,
+    graph: StepGraph,
+    plan: Plan,
+    network: Network,
+    path: str,
+    rows: Sequence[ResultRow],
 ) -> str:
-    """The command that measures again, where that comes first, and the one that trains then; else empty."""
+    """The command that measures again, where that comes first, and one that trains then; else empty.
+
+    Plans of a profile that is not to be decided by are no plans to hold: where training can choose by
+    itself it is told so, or DDP's own setting where a bucket's size is all that gains.
+    """
+    from hocket.report.verdicts import best_buckets, gains
+
     again = measure_again(context, graph)
     if not again:
         return ""
+    if gains(rows) and (setting := best_buckets(rows)):
+        return f"{again}\nThen, if it says the same: {setting}"
     # The caveat is the measurement's, which the next one is to be without.
-    train = train_command(context, dataclasses.replace(graph, caveat=""), plan, network, path)
-    return f"{again}\nThen: {train}; without --plan it chooses one itself" if train else again
+    chooses = plan.architecture == "allreduce"
+    clean = dataclasses.replace(graph, caveat="")
+    train = train_command(context, clean, plan, network, None if chooses else path)
+    if train and chooses:
+        train += f", which chooses a plan itself (--plan {path} would hold this one)"
+    return f"{again}\nThen: {train}" if train else again
 
 
 def _tune_with_more(context: typer.Context) -> str:

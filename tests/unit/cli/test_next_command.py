@@ -104,10 +104,20 @@ def test_a_step_to_measure_again_is_trained_by_afterwards(in_tmp: Path) -> None:
     Path("step.json").write_text(json.dumps({**step, "caveat": f"busy; {MEASURE_AGAIN}"}))
     lines = run("tune", "step.json", *SLOW, *TUNED).out.splitlines()
     assert re.fullmatch(
-        r"Then: hocket train --plan step\.tuned\.plan\.json .* train\.py"
-        r"  # your script, which calls hocket\.distribute; without --plan it chooses one itself",
+        r"Then: hocket train --nnodes .* train\.py  # your script, which calls hocket\.distribute, which"
+        r" chooses a plan itself \(--plan step\.tuned\.plan\.json would hold this one\)",
         lines[-1],
     )
+
+
+def test_a_copy_in_each_node_that_is_faster_is_told_by_tune(in_tmp: Path) -> None:
+    step = Path(__file__).parents[3] / "examples" / "resnet50_h100.step.json.gz"
+    nodes = ("--gpus-per-node", "8", "--workers", "16", "--bandwidth", "10Gbit/s", "--iterations", "2")
+    sharded = ("tune", str(step), "--architecture", "fsdp", "--budget", "0.1s", *nodes)
+    ran = run(*sharded)
+    assert "with one in each node (--shards 8), not ranked here, a step takes " in ran.out
+    assert re.search(r"Next: hocket tune .* --shards 8  # a copy in each node", ran.out)
+    assert "not ranked here" not in run(*sharded, "--shards", "8").out
 
 
 def test_what_binds_a_sharded_step_is_told_and_what_sends_less(in_tmp: Path) -> None:

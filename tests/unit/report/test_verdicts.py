@@ -71,14 +71,14 @@ def test_a_result_is_told_beside_the_usual_policy_and_the_least_possible():
     )
     bounded = reduced("ddp", 1.224, 0.855)
     assert result_verdict(bounded, bounded, WHERE).endswith(
-        " Gbit/s. No order of as many transfers takes less than 0.855 s, 30% less"
+        " Gbit/s. The best possible order of as many transfers would save at most 30% (0.855 s)"
     )
     assert result_verdict(ddp, ddp, WHERE) == "ddp: 1.22 s a step on 4 workers at 1 Gbit/s"
     assert result_verdict(row, None, WHERE).startswith("caramel: 953 ms a step on")
     slower = reduced("wfbp", 2.0, 2.0)
     assert result_verdict(slower, ddp, WHERE) == (
         "wfbp: 2 s a step on 4 workers at 1 Gbit/s, 63% more than ddp (buckets of 25 MiB),"
-        " the least that any order of as many transfers can take"
+        " already the least possible with as many transfers"
     )
     exact = reduced("exact", 1.2241, status="optimal")
     assert result_verdict(exact, ddp, WHERE).startswith("exact (optimal): 1.22 s a step ")
@@ -129,7 +129,7 @@ def test_a_gain_that_steps_of_unlike_length_make_no_larger_is_told_as_it_is(alik
     [
         (0.9, "; no order of as many transfers takes less then than 900 ms, 10% less than ddp"),
         (1.0, "; no order of as many transfers takes less then than 1000 ms"),
-        (0.984, ", the least that any order of as many transfers can take"),
+        (0.984, ", already the least possible with as many transfers"),
         (0.0, ""),
     ],
 )
@@ -246,13 +246,26 @@ def test_a_ranking_says_where_no_other_bucket_size_is_better_than_ddps_default()
     )
 
 
+def test_nothing_to_gain_is_said_where_the_bound_proves_it():
+    ddp, buckets = reduced("ddp", 0.359, 0.289), reduced("ddp-best", 0.289, 0.289, bucket_bytes=5 << 20)
+    least = "already the least possible with as many transfers"
+    assert ranking_verdict([buckets, ddp], WHERE) == (
+        f"nothing to gain over DDP with 5 MiB buckets: 289 ms a step {WHERE}, 19% less than {DDP}, {least}"
+    )
+    fsdp, tic = (reduced(name, 0.877, 0.874, architecture="fsdp") for name in ("fsdp", "fsdp-tic"))
+    assert ranking_verdict([fsdp, tic], WHERE) == (
+        f"no other policy beats fsdp: 877 ms a step {WHERE}. The best possible order of as many transfers"
+        " would save at most 0.34% (874 ms)"
+    )
+
+
 def test_a_ranking_says_where_another_bucket_size_is_all_there_is_to_gain():
     ddp, buckets = reduced("ddp", 0.359), best_bucket(0.289, 5)
     for others in ([], [reduced("caramel", 0.289), reduced("search", 0.289)]):
         rows = [*others, buckets, ddp]
         assert gains(rows)
         assert ranking_verdict(rows, WHERE) == (
-            "no other policy beats ddp's best bucket (5 MiB): 289 ms a step on 4 workers at 1 Gbit/s,"
+            "no other policy beats DDP with 5 MiB buckets: 289 ms a step on 4 workers at 1 Gbit/s,"
             " 19% less than ddp (buckets of 25 MiB)"
         )
 
