@@ -46,6 +46,7 @@ def measure_script(
             progress=report if rank == "0" else None,
         )
     if rank == "0":
+        notice.end(measured.profile.use)
         save_step(measured.profile.graph, place)
         note(f"{script} was ended after its steps were measured\n{output}: {described(measured)}")
         if measured.profile.graph.caveat:

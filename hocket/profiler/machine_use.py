@@ -73,6 +73,7 @@ class BusyNotice:
 
     def __init__(self, tell: Callable[[str], object], meter: Callable[[], UseMeter] = UseMeter) -> None:
         self._tell, self._make_meter = tell, meter
+        self._told = False
         self._begin()
 
     def _begin(self) -> None:
@@ -87,10 +88,19 @@ class BusyNotice:
         if use is None or not use.crowded:
             self._begin()
             return
-        self._meter = None
+        self._meter, self._told = None, True
         self._tell(
             f"other programs use {use.others:.1f} of {use.processors} processors while steps are measured,"
             " which makes computing look too slow: end them, or measure again on a quiet machine"
+        )
+
+    def end(self, use: MachineUse | None) -> None:
+        """Take back what was told of others, if by ``use``, of all steps, they disturbed little."""
+        if not self._told or use is None or use.crowded:
+            return
+        self._tell(
+            f"over all steps other programs used {use.others:.1f} of {use.processors} processors and this one"
+            f" {use.own:.1f}: below what is kept as a caution, so the step file has none of that"
         )
 
 

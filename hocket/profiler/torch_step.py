@@ -101,7 +101,7 @@ class Profile:
         if self.use is not None and self.use.crowded:
             others, processors = self.use.others, self.use.processors
             reasons.append(f"while other programs used {others:.1f} of {processors} processors")
-            errs = "computing looks too slow and rho too small"
+            errs = "computing looks too slow, rho too small and, below rho 1, a plan's gain too small"
         if abs(self.sum_to_plain - 1) > _APART:
             reasons.append(f"with operations that sum to {self.sum_to_plain:.0%} of a step without profiler")
             errs = "times, and answers from them, may be far off"

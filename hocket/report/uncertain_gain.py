@@ -29,6 +29,6 @@ def uncertain_gain(
     if is_level(best.iteration_s, usual.iteration_s) or gain >= off:
         return []
     return [
-        f"{best.policy} is not surely faster than {usual.policy}: the step may be off by"
-        f" {percent_text(off)} ({RANGE_WORDS['recorded']}), and the gain is less"
+        f"{best.policy}'s gain over {usual.policy} ({percent_text(max(gain, 0.0))}) is less than the mean"
+        f" step of the profile may be off ({percent_text(off)}, {RANGE_WORDS['recorded']}), so it may be zero"
     ]

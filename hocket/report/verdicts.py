@@ -105,7 +105,9 @@ def ranking_verdict(
     if alike_s and _any_made_up(best, [other for other, _ in others], alike_s):
         alike = _alike_step(best, usual, alike_s, alike_bound_s)
         return f"{told}{alike[0]} a step {where} if all steps were alike, {compared}{alike[1]}"
-    said = f"{told}{_step(best, usual)} a step {where}"
+    uneven = _if_alike(best, [row for row, _ in others], alike_s or {})
+    drawn = " with steps as uneven as the profile's" if uneven else ""
+    said = f"{told}{_step(best, usual)} a step {where}{drawn}"
     if len(others) > 1:
         return f"{said}. That is {compared}{_least(best, usual)}"
     return said + _clauses_text([compared]) + _least(best, usual)
@@ -343,8 +345,8 @@ def _least(row: ResultRow, usual: ResultRow | None) -> str:
             said += f", {_percents(row.bound_s / usual.iteration_s - 1)} than {usual.policy}"
         return said
     return (
-        f"{said}. That is without waits between workers; the first to end a step waits for the last, here"
-        f" {percent_text(row.straggler_fraction)} of a step on average"
+        f"{said}, even if no worker waited for another (the first to end a step waits for the last, here"
+        f" {percent_text(row.straggler_fraction)} of a step on average)"
     )
 
 

@@ -249,13 +249,15 @@ def _measured(target: str, step: ProfileOptions) -> Profile:
             pace.report(done, total)
             report(done, total)
 
-        return profile_step(
+        measured = profile_step(
             make_step(*setup[:4], inference=step.inference),
             steps=step.steps,
             name=setup.name,
             batch_size=num_examples(setup, target, step.batch_size, note),
             progress=between_steps,
         )
+    notice.end(measured.use)
+    return measured
 
 
 def measured_step(measured: Profile) -> str:

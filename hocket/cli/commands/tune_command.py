@@ -254,7 +254,10 @@ def _free_slices(network: Network) -> list[str]:
     """A remark on transfers that cost their bytes alone; none where they have a startup or were timed."""
     if network.startup_s or network.reduction is not None:
         return []
-    return ["With a startup of 0 s many small transfers cost no more than one: give --latency or --network"]
+    return [
+        "With a startup of 0 s many small transfers cost no more than one: give --latency, or --network with"
+        " the file that `hocket network measure` writes on your machines"
+    ]
 
 
 def _without_gain(context: typer.Context, rows: Sequence[ResultRow], network: Network) -> str:

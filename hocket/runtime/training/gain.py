@@ -42,14 +42,16 @@ def gain_line(recorder: SpanRecorder, choice: Choice, barriers: Barriers) -> str
     most = max(usual_s / max(compute_s, network_s), won)
     needs = (
         f"a step of '{baseline}' takes {usual_s * 1e3:.1f} ms, its computing {compute_s * 1e3:.1f} ms,"
-        f" the network {network_s * 1e3:.1f} ms"
+        f" the network {network_s * 1e3:.1f} ms in one transfer"
     )
     if most < _LEAST:
         return f"gain: there is none to have: {needs}"
     rest = barriers.usual() if most > _LEAST * won else ""
-    return f"gain: {had}, of at most about {most:.2f}x: {needs}" + (
-        f"; the rest is held by: {rest}" if rest else ""
-    )
+    if had == "none":
+        had = f"none, as '{baseline}' is in force; another plan could gain at most about {most:.2f}x"
+    else:
+        had += f", of at most about {most:.2f}x"
+    return f"gain: {had}: {needs}" + (f"; the rest is held by: {rest}" if rest else "")
 
 
 def _had(choice: Choice, baseline: str, turns: Mapping[str, Sequence[float]]) -> tuple[str, float]:

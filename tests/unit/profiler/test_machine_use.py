@@ -100,7 +100,10 @@ def test_others_matter_where_they_leave_no_room(use: MachineUse, crowded: bool) 
 
 def test_a_busy_machine_errs_one_way_and_its_step_decides_nothing() -> None:
     caveat = _measured(MachineUse(1.0, 1.0, 2)).caveat
-    assert ": computing looks too slow and rho too small, so do not decide by it, " in caveat
+    assert (
+        ": computing looks too slow, rho too small and, below rho 1, a plan's gain too small, so do not "
+        in caveat
+    )
     assert caveat.endswith("measure again on a quiet machine")
     assert ";" not in caveat  # one sentence, as semicolons part cautions
 
@@ -137,3 +140,33 @@ def test_others_are_told_of_once_and_as_soon_as_they_are_seen(monkeypatch: pytes
         notice.look()
         assert len(said) == (looks >= 2)
     assert said[0].startswith("other programs use 0.9 of 2 processors while steps are measured")
+
+
+@pytest.mark.parametrize(
+    ("use", "said"),
+    [
+        (
+            MachineUse(1.0, 0.1, 2),
+            [
+                "over all steps other programs used 0.1 of 2 processors and this one 1.0: below what is kept"
+                " as a caution, so the step file has none of that"
+            ],
+        ),
+        (MachineUse(1.0, 0.9, 2), []),
+        (None, []),
+    ],
+)
+def test_others_that_were_told_of_and_disturbed_little_over_all_steps_are_taken_back(
+    monkeypatch: pytest.MonkeyPatch, use: MachineUse | None, said: list[str]
+) -> None:
+    now = [10.0]
+    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
+    told: list[str] = []
+    quiet = BusyNotice(told.append, lambda: _Meter(MachineUse(1.0, 0.1, 2)))  # type: ignore[arg-type,return-value]
+    busy = BusyNotice(told.append, lambda: _Meter(MachineUse(1.0, 0.9, 2)))  # type: ignore[arg-type,return-value]
+    now[0] += 2.5
+    for notice in (quiet, busy):
+        notice.look()
+    quiet.end(use)
+    busy.end(use)
+    assert told[1:] == said

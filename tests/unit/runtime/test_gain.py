@@ -45,10 +45,10 @@ def test_what_could_be_won_and_was_is_told_beside_the_baseline(worker: Worker) -
     choice = settled(whole=[0.031, 0.031], pieces=[0.025, 0.025])
     assert gain_line(worker.recorder, choice, Barriers()) == (
         "gain: 1.24x of 'whole', of at most about 1.55x: a step of 'whole' takes 31.0 ms, its"
-        " computing 20.0 ms, the network 19.0 ms"
+        " computing 20.0 ms, the network 19.0 ms in one transfer"
     )
     assert gain_line(worker.recorder, settled(whole=[0.03]), Barriers()).startswith(
-        "gain: none, of at most about 1.50x: "
+        "gain: none, as 'whole' is in force; another plan could gain at most about 1.50x: "
     )
 
 
@@ -119,11 +119,13 @@ def test_where_the_baseline_alone_was_in_force_the_bound_is_of_its_last_steps(wo
     choice = settled()
     choice.profiled_s, choice.computing_s = {"whole": [0.06, 0.06]}, [0.03, 0.03]
     assert gain_line(worker.recorder, choice, Barriers()) == (
-        "gain: none, of at most about 1.50x: a step of 'whole' takes 30.0 ms, its computing 20.0 ms, the"
-        " network 19.0 ms"
+        "gain: none, as 'whole' is in force; another plan could gain at most about 1.50x: a step of 'whole'"
+        " takes 30.0 ms, its computing 20.0 ms, the network 19.0 ms in one transfer"
     )
     worker.recorder.forget()
-    assert gain_line(worker.recorder, choice, Barriers()).startswith("gain: none, of at most about 2.00x: ")
+    assert gain_line(worker.recorder, choice, Barriers()).startswith(
+        "gain: none, as 'whole' is in force; another plan could gain at most about 2.00x: "
+    )
 
 
 def test_of_a_policy_that_was_asked_for_and_not_tried_no_gain_is_told(worker: Worker) -> None:
