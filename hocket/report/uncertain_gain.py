@@ -30,5 +30,6 @@ def uncertain_gain(
         return []
     return [
         f"{best.policy}'s gain over {usual.policy} ({percent_text(max(gain, 0.0))}) is less than the mean"
-        f" step of the profile may be off ({percent_text(off)}, {RANGE_WORDS['recorded']}), so it may be zero"
+        f" step of the profile may be off by ({percent_text(off)}, {RANGE_WORDS['recorded']}), so it may be"
+        " zero"
     ]

@@ -30,8 +30,8 @@ def test_a_gain_within_the_range_of_the_steps_mean_is_not_sure():
     assert high is not None
     off = round(100 * (high - low) / 2)
     assert uncertain_gain(NOISY, [*ROWS, DDP]) == [
-        f"caramel's gain over ddp (10%) is less than the mean step of the profile may be off ({off}%, 95% by"
-        " the spread of the profile's steps), so it may be zero"
+        f"caramel's gain over ddp (10%) is less than the mean step of the profile may be off by ({off}%,"
+        " 95% by the spread of the profile's steps), so it may be zero"
     ]
 
 
@@ -58,5 +58,5 @@ def test_a_gain_that_is_smaller_if_all_steps_were_alike_counts_as_that():
         {"caramel": 0.97, "ddp": 1.0},
     )
     assert said.startswith(
-        "caramel's gain over ddp (3%) is less than the mean step of the profile may be off (12%, "
+        "caramel's gain over ddp (3%) is less than the mean step of the profile may be off by (12%, "
     )
