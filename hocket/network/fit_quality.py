@@ -27,8 +27,7 @@ FIT_NAMES = {
 """A fit's name in sentences and tables, by its key in files."""
 _JUDGED = (*OF_SERVERS, *OF_ALL_REDUCE)  # fits of shards are judged where sharded steps go by them
 _RECORDED = "record more steps, on several ranks"
-_BETTER = "measure again with more --repeats while nothing else runs"
-_LONGER = "measure again with a longer --timeout while nothing else runs"
+_BETTER = "measure again while nothing else runs"
 _OPTIONS = "give --bandwidth and --latency"
 
 
@@ -63,11 +62,8 @@ def fit_grade(file: NetworkFile, used: Collection[str]) -> str | None:
     )
 
 
-def measured_verdict(file: NetworkFile, repeats: int | None = None) -> str:
-    """A sentence on the measured network, and on whether plans can go by it.
-
-    ``repeats``: the timings that were asked for; fewer in the file are the time limit's doing.
-    """
+def measured_verdict(file: NetworkFile) -> str:
+    """A sentence on the measured network, and on whether plans can go by it."""
     startup = (
         f"{duration_text(file.startup_s)} a transfer" if file.startup_s else "a startup too short to measure"
     )
@@ -82,9 +78,7 @@ def measured_verdict(file: NetworkFile, repeats: int | None = None) -> str:
     worst, names = poor[0].fit, listed([FIT_NAMES[each.name] for each in poor])
     off = f"the fit of {names} is off by up to {worst.rms_error:.0%} (rms; one time by {worst.max_error:.0%})"
     verdict = "do not plan by it" if worst.rms_error > UNUSABLE_FIT else "plan by it with care"
-    timed = None if file.host is None else file.host.repeats
-    cut = repeats is not None and timed is not None and timed < repeats
-    return f"{found}; {off}: {verdict}, {_LONGER if cut else _BETTER}"
+    return f"{found}; {off}: {verdict}, {_BETTER}"
 
 
 def is_usable(file: NetworkFile) -> bool:

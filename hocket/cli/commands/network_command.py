@@ -114,13 +114,13 @@ def measure(
         save_network(measured, output)
     if json:
         print_json(network_document(measured))
-        note(measured_verdict(measured, effort.repeats))
+        note(measured_verdict(measured))
     else:
         _show(measured, output, effort, launched=place is not None)
     if timed := _timings_within(measured, effort):
         fewer = f"each size was timed {counted(timed, 'time')}, not {effort.repeats} times"
         limit = f"--timeout {effort.timeout}"
-        note(f"{fewer}: on this link more would take over half of {limit}; raise that, not --repeats")
+        note(f"{fewer}: on this link more would take over half of {limit}")
     assert measured.fits is not None
     for name in measured.fits.__struct_fields__:
         fit = getattr(measured.fits, name)
@@ -155,7 +155,7 @@ def _show(measured: NetworkFile, output: Path | None, effort: MeasuringEffort, *
         again = "the same command on every machine, with" if launched else "hocket network measure"
         following = f"{again} {options}"
     show(
-        [measured_verdict(measured, effort.repeats)],
+        [measured_verdict(measured)],
         assumptions=f"{host.where}, {host.backend}, torch {host.torch}, lower quartile of each size's times",
         sheets=[Sheet("", measured_columns(measured))],
         following=following,

@@ -166,7 +166,9 @@ def _check_network(path: Path, used: Collection[str]) -> None:
     from hocket.network.fit_quality import OF_ALL_REDUCE, OF_SERVERS, fit_grade
 
     file = read_network(path)
-    check_fits(path, file, used, instead="leave --network out: training then measures the network itself")
+    unusable = (fit_grade(file, used) or "").startswith("unusable")
+    itself = "leave --network out: training then measures the network itself"
+    check_fits(path, file, used, instead=itself if unusable else "train by it with care")
     others = [name for name in (*OF_SERVERS, *OF_ALL_REDUCE) if name not in used]
     grade = fit_grade(file, others)
     if grade is not None and fit_grade(file, used) is None:

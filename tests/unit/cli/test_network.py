@@ -203,12 +203,10 @@ def test_where_time_allowed_few_timings_more_time_is_asked_for(monkeypatch: pyte
     file = msgspec.structs.replace(file, host=msgspec.structs.replace(file.host, repeats=1))
     ran = measure(monkeypatch, file, "-o", "net.json", "--timeout", "60s")
     lines = ran.out.splitlines()
-    assert lines[0].endswith(
-        ": do not plan by it, measure again with a longer --timeout while nothing else runs."
-    )
+    assert lines[0].endswith(": do not plan by it, measure again while nothing else runs.")
     assert lines[-1] == "Next: hocket network measure -o net.json --repeats 10 --timeout 600s"
     assert "each size was timed 1 time, not 10 times" in ran.err
-    assert "raise that, not --repeats" in ran.err
+    assert "raise that" not in ran.err
 
 
 @pytest.mark.parametrize(
