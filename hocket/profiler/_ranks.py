@@ -112,7 +112,8 @@ def _late(work: RankWork, request: RankRequest) -> str:
             f" start them all, let them reach each other{_interface(request)}, or raise --timeout"
         )
     shorter = f" or {work.shorter}" if work.shorter else ""
-    return f"{work.doing} took longer than {request.timeout_s:g} s; raise --timeout{shorter}"
+    more_s = 3 * request.timeout_s
+    return f"{work.doing} took longer than {request.timeout_s:g} s; give --timeout {more_s:g}s{shorter}"
 
 
 def _failure(work: RankWork, status: int, request: RankRequest) -> str:

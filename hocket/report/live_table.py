@@ -9,6 +9,7 @@ from rich.table import Table
 
 from hocket.cluster.live.manager_messages import JobStatus, Status
 from hocket.columns import Column, terminal_table, text_column, written_column
+from hocket.errors import one_line
 from hocket.text import UNDEFINED, counted, listed
 
 _MOST_OVER = 10
@@ -61,7 +62,7 @@ def _typed_machines(status: Status) -> str:
 
 def _columns(jobs: Sequence[JobStatus], status: Status) -> list[Column]:
     return [
-        text_column("job", [job.id for job in jobs]),
+        text_column("job", [one_line(job.id) for job in jobs]),
         text_column("doing", [job.stage for job in jobs]),
         written_column(
             "iteration", [f"{job.iteration}/{job.iterations}" if job.reports else UNDEFINED for job in jobs]
@@ -71,7 +72,7 @@ def _columns(jobs: Sequence[JobStatus], status: Status) -> list[Column]:
         written_column("waited [s]", [f"{_waited_s(job, status):.1f}" for job in jobs]),
         written_column("JCT [s]", ["" if job.jct_s is None else f"{job.jct_s:.2f}" for job in jobs]),
         written_column("tries", [job.attempt for job in jobs]),
-        text_column("reason", [job.reason or job.why for job in jobs]),
+        text_column("reason", [one_line(job.reason or job.why) for job in jobs]),
     ]
 
 

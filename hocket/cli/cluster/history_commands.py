@@ -158,9 +158,8 @@ def events(
         for event in _events(manager, job, number):
             number = event.number
             when = datetime.fromtimestamp(event.unix_s).strftime("%Y-%m-%d %H:%M:%S")
-            print(
-                f"{when}  {'' if event.job is None else f'{event.job}: '}{one_line(event.what)}", flush=follow
-            )
+            whose = "" if event.job is None else f"{event.job}: "
+            print(f"{when}  {one_line(whose + event.what)}", flush=follow)
         if not follow:
             if job is not None and not number:
                 note(f"no events; {ask(state, AskWhy(job)).notes[0]}")

@@ -75,16 +75,16 @@ def _show(found: Examination, *, launched: bool) -> None:
         answers += [f"- {finding.line}" for finding in found.findings]
     rows = [f"{label:<10} {text}" for label, text in _rows(found)]
     again = "the same command on every machine" if launched else "hocket doctor"
-    train = _train_command(found, launched=launched)
-    show(answers, assumptions="\n".join(rows), following=train if found.green else f"mend it, then {again}")
+    following = _following(found, launched=launched) if found.green else f"mend it, then {again}"
+    show(answers, assumptions="\n".join(rows), following=following)
 
 
-def _train_command(found: Examination, *, launched: bool) -> str:
-    """The command that trains with as many ranks as were examined."""
+def _following(found: Examination, *, launched: bool) -> str:
+    """The next command: several machines train; on one it is looked first at whether anything is to gain."""
     machines = len({each.machine for each in found.ranks})
     if launched and machines > 1:
         return "on every machine 'hocket train' with torchrun's options, the same as here, and your script"
-    return f"hocket train --nproc-per-node {found.workers} train.py"
+    return "hocket profile train.py -o step.json"
 
 
 def _where(found: Examination) -> str:

@@ -48,6 +48,7 @@ from hocket.launch.gate import HELD_EVERY_S
 from hocket.launch.job import split_address
 from hocket.launch.open_files import allow_ranks
 from hocket.launch.rate_limited_log import RateLimitedLog
+from hocket.text import counted
 
 _WRITE_EVERY_S = 1.0
 _LONGEST_SOCKET = 100  # bytes of its path
@@ -231,7 +232,7 @@ class Manager:
             if context.wait_for_leaving(run):  # so none of its ranks was started
                 run.started_s = None
                 context.spawn(self._attempts.start(run))
-        context.note(f"{len(left)} jobs were taken over")
+        context.note(f"{counted(len(left), 'job')} taken over")
         context.decide_soon()
 
     def _decide(self) -> None:

@@ -111,6 +111,15 @@ def test_events_are_told_in_order(in_tmp: Path, monkeypatch: pytest.MonkeyPatch)
         assert "give one of them" in refused(hocket("cluster", "events", "--json", "--follow"))
 
 
+def test_events_of_a_job_with_an_odd_name_are_lines(in_tmp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with served(in_tmp, monkeypatch) as cluster:
+        cluster.ask(Submit((live_job("x\ny\x1b[31m", command=("true",)),)))
+        cluster.until(lambda status: status.jobs[0].state == "finished")
+        printed = hocket("cluster", "events").out
+        assert "\x1b" not in printed
+        assert r"  x y\x1b[31m: finished" in printed
+
+
 def test_why_is_one_line(in_tmp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with served(in_tmp, monkeypatch) as cluster:
         cluster.ask(Submit((live_job("a", command=("sh", "-c", "exit 4")),)))

@@ -32,6 +32,14 @@ def test_brackets_are_no_markup() -> None:
     assert "type" not in printed(STATUS), "there is one, which has no name"
 
 
+def test_what_would_move_a_terminals_cursor_is_escaped() -> None:
+    job = msgspec.structs.replace(JOB, id="x\ny\x1b[31m", why="a\x1b[2J")
+    table = printed(msgspec.structs.replace(STATUS, jobs=(job,)))
+    assert "\x1b" not in table
+    assert r"x y\x1b[31m" in table
+    assert r"a\x1b[2J" in table
+
+
 def test_types_of_nodes_and_of_jobs_are_told() -> None:
     had: list[tuple[str, tuple[str, ...], str]] = [
         ("v100", ("a100", "v100"), "v100 (or a100)"),
