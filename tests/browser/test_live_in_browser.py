@@ -138,8 +138,11 @@ def test_types_of_nodes_and_of_jobs_are_shown_where_they_are_known(browser, serv
     served.status = state_of(slow, wide, fast, gpu_types=(("a100", "a100"), ("v100", "v100")))
     wait_until(browser, lambda driver: text(driver, "#queued") == "1")
     assert heading.is_displayed()
-    cells = browser.find_elements("css selector", "#jobs td:nth-child(5)")
-    assert [cell.text for cell in cells] == ["v100 (or a100)", "a100 (or any)", "(a100)"]
+    # In one go, as the page draws its rows anew each second.
+    cells = browser.execute_script(
+        "return [...document.querySelectorAll('#jobs td:nth-child(5)')].map(cell => cell.innerText)"
+    )
+    assert cells == ["v100 (or a100)", "a100 (or any)", "(a100)"]
     assert "node0: 2 a100, node1: 2 v100" in text(browser, "#setup")
     assert "node1 GPU 0, v100" in text(browser, "#gpu-plot")
     assert errors(browser) == []

@@ -22,8 +22,9 @@ from hocket.launch.control import Connection, Guest, TransportError, Welcome, co
 from hocket.launch.credentials import Credentials
 from hocket.launch.gate import Compute, Gate, Go, Join, ToRank
 from hocket.launch.job import split_address
+from hocket.launch.lost_peers import PeerLostError
 from hocket.launch.tls import new_identity, server_context
-from hocket.launch.traffic import Ring
+from hocket.launch.traffic import Leader, Ring
 from hocket.runtime.ps.wire.training_messages import Farewell
 from tests.multiprocess.serving_setups import OPTIMIZERS, Layers, made, step
 from tests.multiprocess.setups import batch
@@ -218,7 +219,7 @@ def test_leaders_leave_whoever_has_another_certificate() -> None:
         unused.close()
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("hocket.launch.traffic._MEET_S", 1.0)
-            with pytest.raises((TransportError, TimeoutError)):
-                Ring([here, theirs.address], 0, CREDENTIALS)
+            with pytest.raises(PeerLostError, match="lost rank 1"):
+                Ring([Leader(here, "rank 0"), Leader(theirs.address, "rank 1")], 0, CREDENTIALS)
         wait_until(lambda: bool(theirs.heard))
         assert set(theirs.heard) == {b""}
