@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import gc
 import math
-import os
 import resource
 import subprocess
 import sys
@@ -326,13 +325,12 @@ def job(batch_size):
 
 
 @pytest.mark.slow
-def test_a_llama_of_seven_billion_is_derived_in_seconds_and_little_memory(tmp_path):
+def test_a_llama_of_seven_billion_is_derived_in_little_memory(tmp_path):
     """16 bytes a parameter in mixed precision do not fit a card of 80 GB; shared out over eight they do."""
     pytest.importorskip("transformers")
     (tmp_path / "llama.py").write_text(LLAMA)
     said = {}
     for precision in ("bf16", "amp"):
-        begun = os.times()
         ran = subprocess.run(
             [
                 sys.executable,
@@ -354,9 +352,6 @@ def test_a_llama_of_seven_billion_is_derived_in_seconds_and_little_memory(tmp_pa
             text=True,
             check=True,
         )
-        ended = os.times()
-        spent_s = ended.children_user + ended.children_system - begun.children_user - begun.children_system
-        assert spent_s < 30
         said[precision] = ran.stderr
     assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss < 4 * 2**20  # KiB
     assert "A batch of 1 does not fit: it needs 138 GB of the h100's 84.9 GB" in said["amp"]
