@@ -102,7 +102,10 @@ def test_a_cluster_is_served_used_and_goes_on(jobs: str) -> None:
     def served() -> subprocess.Popen[str]:
         process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
         assert process.stderr is not None
-        assert "page at http://127.0.0.1:" in process.stderr.readline()
+        line = process.stderr.readline()
+        while line.startswith("loading the engine"):  # said where that takes seconds
+            line = process.stderr.readline()
+        assert "page at http://127.0.0.1:" in line
         return process
 
     def status() -> dict[str, dict[str, object]]:
