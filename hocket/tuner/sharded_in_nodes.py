@@ -13,7 +13,7 @@ from hocket.sim import simulate
 from hocket.tuner.policies import Exchange, make_plan
 
 
-def copy_a_node(
+def sharded_in_nodes(
     graph: StepGraph,
     network: Network,
     exchange: Exchange,

@@ -287,12 +287,12 @@ def _faster_copies(
     """A sharded step with a copy in each node, where it is shorter than the best one by more than little."""
     from hocket.report.verdicts import LITTLE
     from hocket.tuner import Exchange
-    from hocket.tuner.sharded_in_nodes import copy_a_node
+    from hocket.tuner.sharded_in_nodes import sharded_in_nodes
 
     if best.architecture != "fsdp":
         return None
     asked = Exchange(architecture="fsdp", clip=planning.clip, memory_bytes=planning.memory_bytes())
-    found = copy_a_node(graph, network, asked, iterations=simulation.iterations, seed=simulation.seed)
+    found = sharded_in_nodes(graph, network, asked, iterations=simulation.iterations, seed=simulation.seed)
     return None if found is None or found.iteration_s >= (1 - LITTLE) * best.iteration_s else found
 
 

@@ -29,7 +29,8 @@ def decide(rows: EngineRows, now: int) -> Actions:
     actions = Actions()
     while _decide_once(rows, now, actions):
         pass
-    rows.next_stop = next_stop(rows.state, rows.rules, now)
+    if rows.rules.resizes or rows.rules.requeues:  # ranks wait for this, and a kernel's call takes its time
+        rows.next_stop = next_stop(rows.state, rows.rules, now)
     _answer(rows, actions)
     return actions
 
