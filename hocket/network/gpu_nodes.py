@@ -93,6 +93,10 @@ class Nodes(Summarized):
         """The number of GPUs that work in the last node."""
         return num_workers - self.gpus * (self.count(num_workers) - 1)
 
+    def fills_several(self, num_workers: int) -> bool:
+        """Tell whether so many workers fill more than one node of several GPUs, and none of them in part."""
+        return 1 < self.gpus < num_workers and num_workers % self.gpus == 0
+
     def racks(self, num_workers: int) -> int:
         """The number of racks that so many workers' nodes fill."""
         return 1 if self.per_rack is None else -(-self.count(num_workers) // self.per_rack)

@@ -45,12 +45,12 @@ def copy_a_node(
     None as well where workers do not fill several nodes, or where groups or a plan were chosen. ``asked``:
     what :func:`hocket.predict` was asked beside workers for ``rows``.
     """
-    gpus = 1 if network.nodes is None else network.nodes.gpus
-    if gpus == 1 or network.shards is not None or asked["plan"] is not None:
+    nodes = network.nodes
+    if nodes is None or network.shards is not None or asked["plan"] is not None:
         return None
-    in_nodes = [row for row in rows if row.workers > gpus and row.workers % gpus == 0]
+    in_nodes = [row for row in rows if nodes.fills_several(row.workers)]
     if not in_nodes or not gathers_twice(most := max(in_nodes, key=lambda row: row.workers)):
         return None
-    (found,) = predict(graph, replace(network, shards=gpus), workers=most.workers, **asked)
+    (found,) = predict(graph, replace(network, shards=nodes.gpus), workers=most.workers, **asked)
     best = max(rows, key=lambda row: row.throughput)
-    return NodeCopies(found, gpus, best) if is_faster(found, best) else None
+    return NodeCopies(found, nodes.gpus, best) if is_faster(found, best) else None

@@ -26,14 +26,13 @@ def sharded_in_nodes(
     So where the exchange is another, groups were chosen, workers do not fill several nodes, or its plan
     needs more than the exchange's limit of memory.
     """
-    gpus = 1 if network.nodes is None else network.nodes.gpus
-    workers = network.num_workers
-    if exchange.architecture != "fsdp" or network.shards is not None or gpus == 1:
+    nodes = network.nodes
+    if exchange.architecture != "fsdp" or network.shards is not None or nodes is None:
         return None
-    if workers <= gpus or workers % gpus:
+    if not nodes.fills_several(network.num_workers):
         return None
     step = clipped_for(graph, "fsdp") if exchange.clip else graph
-    grouped = replace(network, shards=gpus)
+    grouped = replace(network, shards=nodes.gpus)
     planned = make_plan(graph, grouped, USUAL["fsdp"], exchange, seed=seed)
     row = simulate(step, planned.plan, grouped, iterations=iterations, seed=seed).row
     limit = exchange.memory_bytes

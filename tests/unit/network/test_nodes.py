@@ -270,3 +270,10 @@ def test_nodes_say_what_they_are() -> None:
     assert racks.text == ("nodes of 4 GPUs (32 GB/s inside) and 1 NIC, 16 a rack, uplinks 3x oversubscribed")
     assert "oversubscription 3" in repr(racks)
     assert "16 nodes a rack" in repr(racks)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "workers", "several"), [(8, 16, True), (8, 8, False), (8, 20, False), (8, 4, False), (1, 4, False)]
+)
+def test_workers_fill_several_nodes_where_none_is_filled_in_part(gpus: int, workers: int, several: bool) -> None:
+    assert Nodes(gpus=gpus, intra_bps=None if gpus == 1 else 1e12).fills_several(workers) is several
