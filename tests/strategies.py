@@ -30,7 +30,7 @@ _SHARE = float(os.environ.get("HOCKET_EXAMPLES", "0.4"))
 
 def examples(count: int) -> Any:
     """Hypothesis settings for so many examples, times HOCKET_EXAMPLES."""
-    return settings(max_examples=max(1, round(count * _SHARE)), deadline=None)
+    return settings(max_examples=max(1, round(count * _SHARE)))
 
 
 def parameter(name: str, size: int) -> ParameterRow:

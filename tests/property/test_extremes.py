@@ -60,7 +60,7 @@ def numbers(document: Any) -> list[float]:
     return [document] if isinstance(document, float) else []
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(STEPS, NETWORKS, st.sampled_from(["tac", "ibatch", "poseidon", "ddp", "caramel", "wfbp"]))
 def test_a_simulated_extreme_is_finite_or_refused(graph: StepGraph, network: Network, policy: str) -> None:
     try:
@@ -72,7 +72,7 @@ def test_a_simulated_extreme_is_finite_or_refused(graph: StepGraph, network: Net
     assert row.throughput > 0
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(STEPS, NETWORKS, st.sampled_from([("async", "ps"), ("sync", "ps"), ("sync", "allreduce")]))
 def test_a_predicted_extreme_is_finite_possible_or_refused(
     graph: StepGraph, network: Network, how: tuple[Mode, Architecture]

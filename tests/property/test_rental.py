@@ -43,7 +43,7 @@ def offers(draw: st.DrawFn) -> list[Offer]:
 
 
 @given(offers(), st.integers(1, 5000), st.integers(1, 3), st.sampled_from([None, 3600.0]))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_a_rental_is_every_offer_with_every_number_of_nodes(
     offered: list[Offer], examples: int, batches: int, deadline_s: float | None
 ) -> None:

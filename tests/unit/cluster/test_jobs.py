@@ -164,7 +164,7 @@ def any_jobs(draw: st.DrawFn) -> JobSet:
     return JobSet(jobs=tuple(jobs))
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(any_jobs())
 def test_csv_holds_every_job(jobs: JobSet) -> None:
     with tempfile.TemporaryDirectory() as folder:

@@ -39,7 +39,7 @@ def timelines(draw):
 
 
 @given(timeline=timelines(), with_row=st.booleans())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_a_timeline_reads_back_exactly(tmp_path_factory, timeline, with_row):
     path = tmp_path_factory.mktemp("timeline") / "t.json"
     row = ROW if with_row else None
@@ -198,7 +198,7 @@ leaves = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_s
 
 
 @given(data=st.data())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_any_field_may_be_anything(tmp_path_factory, data):
     """One value somewhere in the document replaced: read, or refused in one line."""
     broken = document()

@@ -41,7 +41,7 @@ def test_what_is_shown_of_credentials_holds_no_secret() -> None:
         assert key[60:90] not in shown
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(
     place=st.integers(0, len(TOKEN)),
     length=st.integers(0, 80),

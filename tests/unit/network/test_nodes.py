@@ -273,7 +273,11 @@ def test_nodes_say_what_they_are() -> None:
 
 
 @pytest.mark.parametrize(
-    ("gpus", "workers", "several"), [(8, 16, True), (8, 8, False), (8, 20, False), (8, 4, False), (1, 4, False)]
+    ("gpus", "workers", "several"),
+    [(8, 16, True), (8, 8, False), (8, 20, False), (8, 4, False), (1, 4, False)],
 )
-def test_workers_fill_several_nodes_where_none_is_filled_in_part(gpus: int, workers: int, several: bool) -> None:
-    assert Nodes(gpus=gpus, intra_bps=None if gpus == 1 else 1e12).fills_several(workers) is several
+def test_workers_fill_several_nodes_where_none_is_filled_in_part(
+    gpus: int, workers: int, several: bool
+) -> None:
+    nodes = Nodes(gpus=gpus, intra_bps=None if gpus == 1 else 1e12)
+    assert nodes.fills_several(workers) is several

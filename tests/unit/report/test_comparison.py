@@ -70,7 +70,6 @@ def assert_alike(found: Comparison, ratio: float = 1.0) -> None:
 
 
 @given(cycle=cycles(), steps=st.integers(1, 4))
-@settings(deadline=None)
 def test_a_timeline_is_like_itself(cycle: Cycle, steps: int) -> None:
     timeline = recorded(cycle, 0.0, steps * cycle[1])
     found = compare(timeline, timeline)
@@ -80,7 +79,6 @@ def test_a_timeline_is_like_itself(cycle: Cycle, steps: int) -> None:
 
 
 @given(cycle=cycles(), steps=st.integers(1, 4), scale=st.floats(1e-6, 1e6), clock_s=st.integers(0, 10**5))
-@settings(deadline=None)
 def test_all_times_scaled_scale_the_figures(cycle: Cycle, steps: int, scale: float, clock_s: float) -> None:
     plain = recorded(cycle, 0.0, steps * cycle[1])
     scaled = recorded(cycle, 0.0, steps * cycle[1], scale=scale, clock_s=scale * clock_s)
@@ -97,7 +95,7 @@ LATE: Cycle = (
 
 @example(cycle=LATE, steps=5, begun=0)
 @given(cycle=cycles(), steps=st.integers(5, 7), begun=st.integers(0, 40))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_one_simulated_step_is_like_many_measured_ones(cycle: Cycle, steps: int, begun: int) -> None:
     # A simulated window begins where a backward pass has ended; a recording begins anywhere.
     begin = max(end for _, _, kind, _, end in cycle[0] if kind == "backward")

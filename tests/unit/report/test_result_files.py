@@ -89,7 +89,7 @@ json_values = st.recursive(
     document=json_values
     | st.builds(lambda key, value: ROW | {key: value}, st.sampled_from(sorted(ROW)), json_values)
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_any_document_is_read_or_refused(tmp_path_factory, document):
     path = tmp_path_factory.mktemp("any") / "r.json"
     path.write_text(json.dumps(document))

@@ -235,7 +235,7 @@ def timeline_named(name):
 
 
 @given(name=st.text(st.characters(exclude_categories=["Cs"])))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_any_name_is_embedded_as_it_is(name):
     assert Page(render([Entry(fake_row(name), timeline_named(name))])).data["timelines"]["names"] == [name]
 
@@ -261,7 +261,7 @@ sizes = st.sampled_from([0.0, 5e-324, 1e-9, 1.0, 1e9, 1e308])
 
 
 @given(values=st.lists(sizes, min_size=12, max_size=12), steps=st.lists(sizes, max_size=3))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_any_finite_row_renders(values, steps):
     keys = (
         "iteration_s",

@@ -32,7 +32,7 @@ from tests.strategies import networks, operation, parameter, step, steps
 
 
 @given(st.data())
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_what_tune_returns_is_never_slower_than_any_policy(data: st.DataObject) -> None:
     graph = data.draw(steps(training=True, samples=1))
     network = data.draw(networks(graph))
@@ -129,7 +129,7 @@ def test_what_is_written_does_what_the_ranking_says_even_where_chance_wins() -> 
 
 
 @given(st.data())
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 def test_a_search_is_checked_with_all_measured_steps(data: st.DataObject) -> None:
     graph = data.draw(steps(samples=3))
     network = data.draw(networks(graph))
@@ -280,7 +280,7 @@ def test_no_plan_is_tried_twice_under_two_names() -> None:
 
 
 @given(st.data())
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_what_is_tried_first_is_the_best_in_simulation_and_the_others_differ(data: st.DataObject) -> None:
     graph = data.draw(steps(training=True, samples=2))
     network = dataclasses.replace(data.draw(networks(graph)), window_bytes=None)

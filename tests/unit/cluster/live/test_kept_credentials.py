@@ -126,7 +126,7 @@ def test_managers_that_begin_at_the_same_time_agree(tmp_path: Path) -> None:
     assert found == [kept_credentials(tmp_path).text] * 8
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(place=st.integers(0, 240), length=st.integers(0, 40), put=st.binary(max_size=40))
 def test_a_damaged_key_is_refused_in_a_line(
     tmp_path_factory: pytest.TempPathFactory, place: int, length: int, put: bytes

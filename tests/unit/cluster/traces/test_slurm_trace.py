@@ -99,7 +99,7 @@ def sacct_files(draw: st.DrawFn) -> tuple[str, dict[str, tuple[int, int, int]]]:
     return "\n".join(["|".join(columns), *lines]) + "\n", expected
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(sacct_files())
 def test_slurm_reads_what_its_documentation_says(made: tuple[str, dict[str, tuple[int, int, int]]]) -> None:
     text, expected = made
