@@ -21,6 +21,7 @@ from hocket.cli.cluster.served_manager import (
     run_until_stopped,
     served,
     state_folder,
+    stopped_line,
 )
 from hocket.cli.option_groups import grouped
 from hocket.cli.panels import MANAGER, option
@@ -70,7 +71,7 @@ def run(
 
         with progress("running") as report:
             manager.on_change = lambda: report(sum(r.over for r in manager.records), len(manager.records))
-            run_until_stopped(work())
+            run_until_stopped(work(), lambda: note(stopped_line(manager.records, managing.state)))
     unsaid = assumed_numbers(job_set)
     row = live_row(
         manager.records,
@@ -119,4 +120,7 @@ def serve(
             manager = make_manager(
                 state, cluster, nodes, scheduling.scheduling(seed, machines.chunk_bytes()), managing
             )
-            run_until_stopped(served(manager, state, managing, (), until_idle=False, on_open=start.close))
+            run_until_stopped(
+                served(manager, state, managing, (), until_idle=False, on_open=start.close),
+                lambda: note(stopped_line(manager.records, state)),
+            )

@@ -16,10 +16,12 @@ from hocket.cli.cluster.live_options import ManagerOptions, NodeOptions
 from hocket.cli.list_options import long_duration
 from hocket.cli.printing import note, progress
 from hocket.errors import HocketError
+from hocket.text import counted, listed
 
 if TYPE_CHECKING:
     from hocket.cluster.cluster import Cluster
     from hocket.cluster.engine.scheduling import Scheduling
+    from hocket.cluster.live.job_record import Record
     from hocket.cluster.live.manager import Manager
     from hocket.cluster.live.nodes import LocalNode, Node
     from hocket.cluster.live.runnable_jobs import LiveJob
@@ -169,8 +171,24 @@ async def served(
     await manager.run(*split_address(managing.listen), jobs, until_idle=until_idle, on_open=opened)
 
 
-def run_until_stopped(work: Coroutine[Any, Any, None]) -> None:
+def stopped_line(records: Sequence[Record], state: Path | None) -> str:
+    """The line of a manager that was stopped: its jobs that are not over, and how to go on with them."""
+    left = [record.state for record in records if not record.over]
+    if state is None:
+        lost = f"{counted(len(left), 'job')} ended and forgotten" if left else "nothing of it is kept"
+        return f"stopped: {lost}; with --state FOLDER jobs go on, and the same command goes on with them"
+    if not left:
+        return f"stopped: no job is left; the same command starts it again in {state}"
+    running, queued = left.count("running"), left.count("queued")
+    parts = [f"{running} running without it"] if running else []
+    parts += [f"{queued} queued in {state}"] if queued else []
+    return f"stopped: {counted(len(left), 'job')} left, {listed(parts)}; the same command goes on with them"
+
+
+def run_until_stopped(work: Coroutine[Any, Any, None], on_stop: Callable[[], None] = lambda: None) -> None:
     """Run ``work``; what stops this process cancels it, and it cleans up, however often that is asked for.
+
+    ``on_stop`` is called at the end where it was stopped.
 
     Callers clean up, too: a loop leaves the system's own handlers behind, which would end that. Where nobody
     has asked, the handlers that were there are again; else all stops are taken in.
@@ -204,4 +222,6 @@ def run_until_stopped(work: Coroutine[Any, Any, None]) -> None:
 
     asyncio.run(main())
     if stopped:
+        with contextlib.suppress(OSError):  # the terminal may be what has gone
+            on_stop()
         raise SystemExit(128 + stopped[0])

@@ -13,12 +13,14 @@ from pathlib import Path
 
 import pytest
 
+from hocket.cli.cluster.served_manager import stopped_line
 from hocket.cluster.jobs import JobSet
 from hocket.cluster.jobs_file import read_jobs, write_jobs
+from hocket.cluster.live.job_record import JobState, Record
 from hocket.cluster.live.runnable_jobs import read_live_jobs
 from tests.unit.cli.test_cluster import JOB_KEYS, KEYS, job
 from tests.unit.cli.test_commands import hocket, in_tmp, refused
-from tests.unit.cluster.live.clusters import warmed
+from tests.unit.cluster.live.clusters import live_job, warmed
 
 __all__ = ["in_tmp"]
 
@@ -96,7 +98,7 @@ def test_commands_say_which_cluster_they_lack(jobs: str, monkeypatch: pytest.Mon
 @pytest.mark.slow
 def test_a_cluster_is_served_used_and_goes_on(jobs: str) -> None:
     command = [sys.executable, "-m", "hocket", "cluster", "serve", *SETTING, "--servers", "2", "--state", "c"]
-    long = job("long", 2, **QUICK | {"iterations": 400})
+    long = job("long", 2, **QUICK | {"iterations": 40_000})
     write_jobs(JobSet(jobs=(long, job("next", 1, **QUICK))), "more.json")
 
     def served() -> subprocess.Popen[str]:
@@ -142,10 +144,29 @@ def test_a_cluster_is_served_used_and_goes_on(jobs: str) -> None:
         until("next", "finished")
         assert status()["next"]["gpus"] == [[0, 0]]
         manager.send_signal(signal.SIGTERM)
-        assert manager.wait(20) == 128 + signal.SIGTERM
+        _, said = manager.communicate(timeout=20)
+        assert manager.returncode == 128 + signal.SIGTERM
+        assert said.endswith("stopped: no job is left; the same command starts it again in c\n")
     finally:
         manager.kill()
         manager.wait(20)
+
+
+def test_a_manager_that_is_stopped_says_what_becomes_of_its_jobs() -> None:
+    states: tuple[JobState, ...] = ("finished", "running", "queued", "running")
+    records = [
+        Record(number=number, job=live_job(f"j{number}"), arrival_s=0.0, state=state)
+        for number, state in enumerate(states, 1)
+    ]
+    kept = Path("shared")
+    assert stopped_line(records, kept) == (
+        "stopped: 3 jobs left, 2 running without it and 1 queued in shared;"
+        " the same command goes on with them"
+    )
+    assert "1 job left, 1 running without it; the same" in stopped_line(records[:2], kept)
+    assert stopped_line(records[:1], kept).startswith("stopped: no job is left; the same command starts it")
+    assert "3 jobs ended and forgotten; with --state FOLDER" in stopped_line(records, None)
+    assert "nothing of it is kept; with --state FOLDER" in stopped_line([], None)
 
 
 def test_a_step_and_its_plan_say_what_a_job_takes(jobs: str) -> None:
@@ -187,6 +208,8 @@ def test_no_rank_is_left_however_often_it_is_interrupted(jobs: str) -> None:
         for _ in range(2):
             running.send_signal(signal.SIGINT)
             time.sleep(1.5)  # two within a second are one
-        assert running.wait(60) == 128 + signal.SIGINT
+        _, said = running.communicate(timeout=60)
+        assert running.returncode == 128 + signal.SIGINT
+    assert b"stopped: 1 job ended and forgotten; with --state FOLDER" in said
     left = Path("/proc", Path("begun").read_text(), "cmdline")
     assert not left.exists() or not left.read_bytes()  # at most its parent has yet to hear of it
