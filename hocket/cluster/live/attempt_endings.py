@@ -88,7 +88,7 @@ class AttemptEndings:
             self._queue_again(run, f"{leaving.why}, and queued, as {listed(closed)} took no jobs then")
             self._try_again(record)
             return None
-        self._queue_again(run, leaving.why)
+        self._end_try(run, leaving.why)
         now_s = context.now_s()
         context.driver.adopt(job, leaving.gpus, now_s)
         following = context.place(job, leaving.gpus, now_s)
@@ -97,7 +97,12 @@ class AttemptEndings:
         return following
 
     def _queue_again(self, run: RunningAttempt, why: str) -> None:
-        """Let a job have ended an attempt that is not its last; it has yet to arrive."""
+        """Let a job have ended an attempt that is not its last, on disk too; it has yet to arrive."""
+        self._end_try(run, why)
+        self._context.database.put([run.record])
+
+    def _end_try(self, run: RunningAttempt, why: str) -> None:
+        """Let a job have ended an attempt that is not its last; the caller keeps that on disk."""
         context, record, now_s = self._context, run.record, self._context.now_s()
         record.state, record.why = "queued", why
         tried = Tried(record.gpus, now_s if record.placed_s is None else record.placed_s, now_s, why)
@@ -111,7 +116,6 @@ class AttemptEndings:
         if run.killed_saving:
             context.note(f"{_killed_text(run.killed_saving)}; the job {goes_on}", record.job.id)
         context.add_to_engine([record])
-        context.database.put([record])
 
     def _pause_s(self, run: RunningAttempt) -> float:
         """Seconds until a job that failed is tried again.

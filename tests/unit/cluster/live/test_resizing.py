@@ -13,6 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from hocket.cluster.cluster import Cluster
 from hocket.cluster.engine.scheduling import Scheduling
+from hocket.cluster.live.database import Database
 from hocket.cluster.live.job_record import Record
 from hocket.cluster.live.manager_messages import Cancel, Drain, Status, Submit
 from hocket.cluster.live.result_row import live_row
@@ -90,7 +91,23 @@ def check_metrics(text: str) -> None:
     assert (values["hocket_job_resizes_total"], values["hocket_job_preemptions_total"]) == (2, 0)
 
 
-def test_a_job_gives_gpus_to_one_that_waits_and_takes_them_when_nobody_does(tmp_path: Path) -> None:
+@pytest.fixture
+def written(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, int]]:
+    """Each change of a job as it is written to the database: its id, state and attempt."""
+    rows: list[tuple[str, str, int]] = []
+    put = Database.put
+
+    def noting_put(database: Database, records: Sequence[Record]) -> None:
+        rows.extend((record.job.id, record.state, record.attempt) for record in records)
+        put(database, records)
+
+    monkeypatch.setattr(Database, "put", noting_put)
+    return rows
+
+
+def test_a_job_gives_gpus_to_one_that_waits_and_takes_them_when_nobody_does(
+    tmp_path: Path, written: list[tuple[str, str, int]]
+) -> None:
     with running(tmp_path, [wide(tmp_path)], **CHANGES) as cluster:
         cluster.until(has_paid_off(tmp_path))
         cluster.ask(Submit((noting("two", tmp_path, 2, steps=40, iterations=20),)))
@@ -106,6 +123,8 @@ def test_a_job_gives_gpus_to_one_that_waits_and_takes_them_when_nobody_does(tmp_
     ]  # fmt: skip
     assert records["two"].attempt == 1
     check_ranks(tmp_path, [4, 2, 4])
+    # The end of an attempt and the beginning of the next are one change.
+    assert {state for job, state, _ in written if job == "wide"} == {"running", "finished"}
     check_row(records)
     check_metrics(cluster.manager._backend.metrics())
 
