@@ -27,8 +27,8 @@ from hocket.launch.open_files import BEGAN_WITH
 from hocket.launch.rank_logs import ENDED, LogPart, LogPosition, log_part, tidy
 from hocket.process_stats import all_pids, first_environment
 
-LOST = -signal.SIGKILL
-"""The status of a rank that left none: it was killed together with what watched it."""
+LOST = 256
+"""The status of a rank that left none, above those of processes: its guard was killed, and it perhaps too."""
 
 GRACE_S = 5.0
 """Seconds from when a rank is asked to end until it is killed."""
@@ -169,7 +169,8 @@ class Ranks:
         try:
             return int((self._folder / f"{key}.status").read_text())
         except (OSError, ValueError):
-            return LOST
+            # Where it was asked to end and has not, rank and guard are killed together, by us.
+            return -signal.SIGKILL if (self._folder / f"{key}.asked").exists() else LOST
 
     def _has_left(self, key: str) -> bool:
         """True if the command of a rank that holds its lock has ended."""

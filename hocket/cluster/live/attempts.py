@@ -15,7 +15,7 @@ from hocket.cluster.live.context import ManagerContext, RunningAttempt
 from hocket.cluster.live.devices import shared_out
 from hocket.cluster.live.node_watch import NodeWatch
 from hocket.cluster.live.nodes import AbsentError, FullError, Node, NodeError, UnfitError, is_full, text_of
-from hocket.cluster.live.rank_failures import Cause, failure_of, greatest_cause, signal_of
+from hocket.cluster.live.rank_failures import Cause, ended_text, failure_of, greatest_cause, signal_of
 from hocket.cluster.live.runnable_jobs import GateAccess, KeptWork, command_of, environments
 from hocket.errors import HocketError
 from hocket.launch.control import UNIX
@@ -209,10 +209,10 @@ class Attempts:
 
     async def _note_failure(self, run: RunningAttempt, rank: int, node: Node, status: int) -> None:
         """Take in that a rank has failed: the first one says why, unless a peer's end explains that one's."""
-        number = signal_of(status)
         saves = run.ending is not None and run.ending[0] == "queued"
-        if saves and number is not None and number != signal.SIGTERM:  # with which it is asked to save
-            run.killed_saving[rank] = f"rank {rank} on {node.name} was killed by {number.name}"
+        was_asked = signal_of(status) == signal.SIGTERM  # which asks it to save
+        if saves and greatest_cause(status) is Cause.KILLED and not was_asked:
+            run.killed_saving[rank] = f"rank {rank} on {node.name} {ended_text(status)}"
         outdone = run.cause is not None and greatest_cause(status) > run.cause and not run.stopped
         if rank in run.judged_ranks or (run.ending is not None and not outdone):
             return

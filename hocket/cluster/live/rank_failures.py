@@ -10,6 +10,7 @@ import signal
 from hocket.cluster.live.nodes import Node, NodeError
 from hocket.launch.guard import NOT_STARTED, PREFIX
 from hocket.launch.lost_peers import LOST_PEER, line_of
+from hocket.launch.rank_processes import LOST
 
 _OUTPUT_S = 2.0  # what is asked beside the watch, which waits for it
 _SHELL = 128
@@ -29,7 +30,7 @@ class Cause(enum.IntEnum):
 
 def greatest_cause(status: int) -> Cause:
     """The greatest cause that a rank's ``status``, other than 0, may show."""
-    return Cause.OWN if signal_of(status) is None else Cause.KILLED
+    return Cause.OWN if status != LOST and signal_of(status) is None else Cause.KILLED
 
 
 async def failure_of(rank: int, node: Node, key: str, status: int) -> tuple[Cause, str]:
@@ -43,9 +44,15 @@ async def failure_of(rank: int, node: Node, key: str, status: int) -> tuple[Caus
     said = _printable(output.splitlines()[-1]) if output else ""
     if status == NOT_STARTED and said.startswith(PREFIX):
         return Cause.OWN, f"{place} cannot run its command: {said.removeprefix(PREFIX)}"
+    return greatest_cause(status), f"{place} {ended_text(status)}" + (f": {said}" if said else "")
+
+
+def ended_text(status: int) -> str:
+    """The way a rank ended, in words."""
+    if status == LOST:
+        return "ended without a status: its guard, the process that watches it, was killed"
     number = signal_of(status)
-    ended = f"ended with status {status}" if number is None else f"was killed by {number.name}"
-    return greatest_cause(status), f"{place} {ended}" + (f": {said}" if said else "")
+    return f"ended with status {status}" if number is None else f"was killed by {number.name}"
 
 
 def signal_of(status: int) -> signal.Signals | None:

@@ -117,7 +117,7 @@ class Audit:
             own = {"fails": "ended with status 3", "wrong": "cannot run its command: nosuch"}.get(end)
             stopped = record.preempted + record.shrunk + record.grown
             counted = record.attempt - record.lost_attempts - record.own_failures - stopped
-            faulty = "was killed by SIG" in record.why or " lost " in record.why
+            faulty = "was killed" in record.why or " lost " in record.why
             last = faulty and counted == RESTARTS + 1
             self._check(last or (own and own in record.why), f"{job} failed: {record.why}, {record}")
 
@@ -136,7 +136,7 @@ class Audit:
                 holds = by is not None and self._left_to(record, tried, by)
             elif _GROWN.match(tried.why):
                 holds = record.job.checkpoint_s is not None
-            elif "was killed by" in tried.why:
+            elif "was killed" in tried.why:
                 holds = name in self._log.touched
             elif "has not answered for" in tried.why:
                 holds = any(min(span.end_s, end_s) - span.begin_s > LOST_AFTER_S / 2 for span in away)

@@ -76,10 +76,10 @@ def test_what_holds_on_is_killed_in_all_sessions(tmp_path: Path) -> None:
     assert runs(worker)
     again = Ranks(tmp_path / "ranks", ())  # which has not started it
     again.stop("a", 0.1)
-    assert until_ended(again, "a") == {"a": LOST}
+    assert until_ended(again, "a") == {"a": -signal.SIGKILL}
     assert not runs(worker)
     again.stop("a")  # late, as it may be asked twice
-    assert again.conditions() == {"a": LOST}
+    assert again.conditions() == {"a": -signal.SIGKILL}
     again.forget("a")
     assert again.conditions() == {}
 
@@ -96,7 +96,7 @@ def test_a_rank_is_asked_to_end_once_whoever_asks(tmp_path: Path) -> None:
         time.sleep(0.02)
     again = Ranks(tmp_path / "ranks", ())
     again.stop("a", 0.3)
-    assert until_ended(again, "a") == {"a": LOST}
+    assert until_ended(again, "a") == {"a": -signal.SIGKILL}
     assert asked.read_text() == "asked\n"
 
 

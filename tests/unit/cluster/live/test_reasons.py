@@ -229,6 +229,18 @@ def test_the_rank_that_was_killed_counts_and_not_its_peers_error(tmp_path: Path)
         assert why(cluster, "a") == "a: failed: rank 1 on node0 was killed by SIGKILL"
 
 
+@pytest.mark.parametrize("end", ["exit 0", "exit 3", "kill -KILL $$"])
+def test_a_rank_whose_guard_was_killed(tmp_path: Path, end: str) -> None:
+    """Nothing is known of the rank then, so nothing is said of it."""
+    killed = ("sh", "-c", f"kill -KILL $PPID; echo last words; {end}")
+    with serving(tmp_path, live_job("a", command=killed), restarts=0) as cluster:
+        record = cluster.until(lambda s: s.jobs[0].state == "failed").jobs[0]
+        assert record.why == (
+            "rank 0 on node0 ended without a status: its guard, the process that watches it, was killed:"
+            " last words"
+        )
+
+
 def test_a_job_whose_last_attempt_was_killed(tmp_path: Path) -> None:
     killed = ("sh", "-c", "kill -KILL $$")
     with serving(tmp_path, live_job("a", command=killed), restarts=1) as cluster:
