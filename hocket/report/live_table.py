@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rich.table import Table
 
 from hocket.cluster.live.manager_messages import JobStatus, Status
 from hocket.columns import Column, terminal_table, text_column, written_column
 from hocket.errors import one_line
+from hocket.report.short_ids import short_ids
 from hocket.text import UNDEFINED, counted, listed
 
 _MOST_OVER = 10
@@ -35,7 +36,11 @@ def live_table(status: Status, *, every: bool = False) -> Table:
     shown = over if every else over[-_MOST_OVER:]
     if left_out := status.left_out + len(over) - len(shown):
         parts.append(f"{left_out} more are over (--all)")
-    columns = _columns([*running, *queued, *shown], status)
+    jobs = [*running, *queued, *shown]
+    short = short_ids(job.id for job in jobs)
+    if any(len(cut) < len(full) for full, cut in short.items()):
+        parts.append("long ids are cut (--json has them in full)")
+    columns = _columns(jobs, status, short)
     return terminal_table(columns, title=" · ".join(parts), spaced=True)
 
 
@@ -60,9 +65,10 @@ def _typed_machines(status: Status) -> str:
     )
 
 
-def _columns(jobs: Sequence[JobStatus], status: Status) -> list[Column]:
+def _columns(jobs: Sequence[JobStatus], status: Status, short: Mapping[str, str]) -> list[Column]:
+    """The columns of a table of ``jobs``; ``short``: what is shown of long ids, in reasons as well."""
     return [
-        text_column("job", [one_line(job.id) for job in jobs]),
+        text_column("job", [one_line(short.get(job.id, job.id)) for job in jobs]),
         text_column("doing", [job.stage for job in jobs]),
         written_column(
             "iteration", [f"{job.iteration}/{job.iterations}" if job.reports else UNDEFINED for job in jobs]
@@ -72,8 +78,15 @@ def _columns(jobs: Sequence[JobStatus], status: Status) -> list[Column]:
         written_column("waited [s]", [f"{_waited_s(job, status):.1f}" for job in jobs]),
         written_column("JCT [s]", ["" if job.jct_s is None else f"{job.jct_s:.2f}" for job in jobs]),
         written_column("tries", [job.attempt for job in jobs]),
-        text_column("reason", [one_line(job.reason or job.why) for job in jobs]),
+        text_column("reason", [one_line(_with_short(job.reason or job.why, short)) for job in jobs]),
     ]
+
+
+def _with_short(reason: str, short: Mapping[str, str]) -> str:
+    """``reason`` with what is shown of the jobs that it names; of two, one may begin with the other's id."""
+    for full in sorted(short, key=len, reverse=True):
+        reason = reason.replace(full, short[full])
+    return reason
 
 
 def _type(job: JobStatus) -> str:

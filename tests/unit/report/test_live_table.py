@@ -9,6 +9,7 @@ from rich.console import Console
 
 from hocket.cluster.live.manager_messages import JobStatus, Status
 from hocket.report.live_table import live_table
+from hocket.report.short_ids import short_ids
 
 JOB = JobStatus(
     id="[bold]a", model="m", state="failed", stage="failed", gpus=((0, 0),), wanted=1, iteration=0,
@@ -38,6 +39,36 @@ def test_what_would_move_a_terminals_cursor_is_escaped() -> None:
     assert "\x1b" not in table
     assert r"x y\x1b[31m" in table
     assert r"a\x1b[2J" in table
+
+
+def test_long_ids_are_cut_and_still_told_apart() -> None:
+    long = "train-" + "x" * 400
+    ids = [f"{long}-1", f"{long}-2", f"{long}-lr0.1-{'y' * 300}", f"{long}-lr0.3-{'y' * 300}", "short"]
+    waits = f"has its GPUs once {ids[1]} has saved"
+    jobs = tuple(msgspec.structs.replace(JOB, id=each, why=waits) for each in ids)
+    table = printed(msgspec.structs.replace(STATUS, jobs=jobs))
+    lines = [line.strip() for line in table.splitlines() if "failed" in line]
+    assert [line.split()[0] for line in lines] == [
+        "train-xxxxxxxxxxxx…xxxxxxxxxxx-1", "train-xxxxxxxxxxxx…xxxxxxxxxxx-2", "trai…1…yyyy", "trai…3…yyyy",
+        "short",
+    ]  # fmt: skip
+    assert all(
+        line.endswith("has its GPUs once train-xxxxxxxxxxxx…xxxxxxxxxxx-2 has saved") for line in lines
+    )
+    assert "long ids are cut (--json has them in full)" in " ".join(table.split())
+    assert "are cut" not in printed(STATUS)
+
+
+def test_ids_of_any_kind_are_shown_apart() -> None:
+    apart = [
+        ["a" * n for n in range(1, 200)],
+        [f"{'a' * n}b{'a' * (150 - n)}" for n in range(150)],
+        [f"{'a' * 60}{'b' * n}{'a' * 60}" for n in range(40)],
+        ["a" * 18 + "…" + "a" * 13, "a" * 50],
+    ]
+    for ids in apart:
+        shown = [short_ids(ids).get(each, each) for each in ids]
+        assert len(set(shown)) == len(ids)
 
 
 def test_types_of_nodes_and_of_jobs_are_told() -> None:
