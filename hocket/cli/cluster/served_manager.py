@@ -85,13 +85,15 @@ def open_nodes(folder: Path, machines: NodeOptions) -> Iterator[Sequence[Node]]:
         yield _own_machine(local_nodes(folder, 1 if servers is None else servers), machines)
         return
     from hocket.lab import Lab
+    from hocket.lab.lab_users import using
 
     found = lab_nodes(folder, Lab.find(lab))
     if servers is not None and not 1 <= servers <= len(found):
         raise HocketError(
             f"{servers} servers, and lab '{lab}' has {len(found)} nodes; give 1 to {len(found)}"
         )
-    yield _own_machine(found[:servers], machines)
+    with using(lab):
+        yield _own_machine(found[:servers], machines)
 
 
 def _own_machine(nodes: Sequence[LocalNode], machines: NodeOptions) -> Sequence[Node]:

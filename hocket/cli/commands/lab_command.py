@@ -13,6 +13,7 @@ from hocket.cli import options
 from hocket.cli.panels import GENERAL, option
 from hocket.cli.printing import note, print_json, print_table
 from hocket.errors import HocketError
+from hocket.text import listed
 
 if TYPE_CHECKING:
     from hocket.lab import Lab
@@ -51,10 +52,22 @@ def up(
         print_table(lab_table(lab))
 
 
-def down(name: Name = "hocket") -> None:
+def down(
+    name: Name = "hocket",
+    force: Annotated[
+        bool, option("--force", panel=GENERAL, help="Also where a cluster's manager uses it.")
+    ] = False,
+) -> None:
     """End what runs in a lab, and remove it; also what is left of one whose making was killed."""
     from hocket.lab import remove
+    from hocket.lab.lab_users import users_of
 
+    if (users := users_of(name)) and not force:
+        pids = listed([str(pid) for pid in users])
+        raise HocketError(
+            f"lab '{name}' is used by a cluster's manager (process {pids}); stop that first, kill {users[0]},"
+            " or give --force: its ranks are ended, and its jobs wait until the lab is up again"
+        )
     note(f"lab '{name}' is removed" if remove(name) else f"there is no lab '{name}', nothing to remove")
 
 

@@ -99,8 +99,8 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
     it is as it is, in a line. ``wanted``: GPUs that it is to have, ``wanted_min``: at least, None: so many.
     ``iterations``: on as many GPUs as its last attempt has, ``iteration``: those that are over. ``reports``:
     whether a rank of it has said how far it is; ``waited_s``: for GPUs and the network, up to now.
-    ``start_s``: when it was first placed, ``placed_s``: when it last was, by the manager's decision: ranks are
-    started after that. ``tried``: the attempts before the last one, each from its placement on.
+    ``start_s``: when it was first placed, ``placed_s``: when it last was; ranks are started after that.
+    ``tried``: the attempts before the last one, each from its placement on.
     ``gpu_type``: of ``gpus``, "" where that is not known; ``accepted_types``: those that it may have, empty:
     any.
     """

@@ -5,11 +5,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+from hocket.cli.cluster.live_options import NodeOptions
+from hocket.cli.cluster.served_manager import open_nodes
 from hocket.errors import HocketError
 from hocket.lab import Lab, links
+from hocket.lab.lab_users import users_of
 from tests.unit.cli.test_commands import hocket, refused
 
 COMMANDS = [["up"], ["down"], ["status"], ["exec", "node0", "--", "true"], ["exec", "--all", "--", "true"]]
@@ -63,6 +67,36 @@ def test_labs_need_linux(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_makes_no_lab(options: list[str], rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)  # said before who one has to be
     assert rule in refused(hocket("lab", "up", *options))
+
+
+def test_a_lab_that_a_manager_uses_is_removed_by_force_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Lab, "find", lambda name: Lab(nodes=2, rate_bps=1e9, name=name))
+    removed: list[str] = []
+    monkeypatch.setattr("hocket.lab.remove", lambda name: not removed.append(name))
+    with open_nodes(tmp_path, NodeOptions(lab="used")), open_nodes(tmp_path, NodeOptions(lab="used-too")):
+        said = refused(hocket("lab", "down", "--name", "used"))
+        assert f"lab 'used' is used by a cluster's manager (process {os.getpid()}); stop that first" in said
+        assert f"kill {os.getpid()}, or give --force" in said
+        assert removed == []
+        assert hocket("lab", "down", "--name", "other").status == 0
+        assert hocket("lab", "down", "--name", "used", "--force").status == 0
+    assert hocket("lab", "down", "--name", "used").status == 0
+    assert removed == ["other", "used", "used"]
+
+
+def test_a_manager_that_was_killed_uses_no_lab() -> None:
+    code = (
+        "import time; from hocket.lab.lab_users import using\n"
+        "with using('used'): print(flush=True); time.sleep(60)"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        assert users_of("used") == [process.pid]
+        process.kill()
+    assert users_of("used") == []
 
 
 def test_a_rate_that_is_no_number() -> None:
