@@ -79,20 +79,23 @@ def _run_blocks(page: Path, folder: Path, shells: contextlib.ExitStack) -> list[
 
 @contextlib.contextmanager
 def staying(command: list[str], folder: Path, environment: dict[str, str]) -> Iterator[None]:
-    """A command that has said its first line, until it is stopped by Ctrl-C."""
+    """A command that has said its first line once it has loaded, until it is stopped by Ctrl-C."""
     process = subprocess.Popen(
         command,
         cwd=folder,
         env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        text=True,
+        bufsize=0,  # nothing that has come is hidden from select
         start_new_session=True,
     )
     assert process.stdout is not None
     try:
-        assert select.select([process.stdout], [], [], 60)[0], f"{command} says nothing"
-        assert process.stdout.readline()
+        line = b"loading"
+        while line.startswith(b"loading"):  # said where that takes seconds, and nothing is ready yet
+            assert select.select([process.stdout], [], [], 60)[0], f"{command} says nothing"
+            line = process.stdout.readline()
+        assert line
         yield
         assert process.poll() is None, f"{command} has ended by itself"
     finally:
