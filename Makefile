@@ -14,21 +14,22 @@ LOWEST := $(VENV)-lowest
 OF_EXTRAS := tests/unit/runtime tests/unit/planner tests/unit/sim tests/unit/predictor tests/unit/cluster/live \
   tests/unit/interop tests/property/test_exact.py tests/multiprocess
 
-.PHONY: demo test test-slow test-long test-gpu test-lowest lint fuzz bench docs dist clean
+.PHONY: demo kernels test test-slow test-long test-gpu test-lowest lint fuzz bench docs dist clean
 
 # Profile a real model on this machine, plan, simulate, and write the report: hocket-demo/report.html
 demo: $(FIRST)
 	$(BIN)/hocket demo
 
-# In a new clone kernels are compiled first, each once: two processes that test would both compile all of them. Files of
-# tests go by folder, not by how many tests they hold: those with real processes hold few and must not come last.
-test: $(STAMP)
+# In a new clone kernels are compiled first, each once: two processes that test would both compile all of them.
+kernels: $(STAMP)
 	$(BIN)/python -m tests.kernels
+
+# Files of tests go by folder, not by how many tests they hold: those with real processes hold few and must not come last.
+test: kernels
 	$(BIN)/python -m pytest -q -m "not slow and not long and not gpu" $(PARALLEL)
 
 # Labs alone: their nodes have both processors.
-test-slow: $(STAMP)
-	$(BIN)/python -m tests.kernels
+test-slow: kernels
 	$(BIN)/python -m pytest -q -m "slow and not long" $(PARALLEL) --ignore tests/lab
 	$(BIN)/python -m pytest -q -m "slow and not long" tests/lab
 

@@ -1,12 +1,15 @@
 """Compile what tests run, each kernel in one process: ``python -m tests.kernels``.
 
 In a new clone nothing is compiled yet, and processes that test side by side would each compile all of it,
-within tests that have to end in time.
+within tests that have to end in time. So it is with Python's own modules, which hundreds of commands import,
+where PYTHONDONTWRITEBYTECODE is set.
 """
 
 from __future__ import annotations
 
+import compileall
 from collections.abc import Callable
+from pathlib import Path
 
 from hocket.cluster.cluster import Cluster
 from hocket.cluster.engine.scheduling import Scheduling
@@ -38,4 +41,6 @@ def _compile(kernels: Callable[[], None]) -> None:
 
 
 if __name__ == "__main__":
+    for folder in ("hocket", "tests"):
+        compileall.compile_dir(Path(__file__).parents[1] / folder, quiet=1)
     on_processes(_compile, [(of_clusters,), (of_steps,)])

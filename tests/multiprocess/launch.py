@@ -10,12 +10,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 from hocket.ports import free_port
+from tests.multiprocess.forked import ForkedRank
 
 ROOT = Path(__file__).parents[2]
 
@@ -25,30 +26,44 @@ def command(case: str, folder: Path, arguments: Mapping[str, Any]) -> list[str]:
     return [sys.executable, "-m", "tests.multiprocess.launch", case, str(folder), json.dumps(arguments)]
 
 
-class Ranks:
-    """Processes that run ``case`` ("module:function"), called with rank, world and ``arguments``."""
+def _environments(world: int) -> list[dict[str, str]]:
+    """The variables of each rank, which meet at a free port."""
+    # A user's choices of plans stay out of it, also where no test's settings started this process.
+    shared = {"HOCKET_CACHE": "off", **os.environ} | {
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(free_port("127.0.0.1")),
+        "WORLD_SIZE": str(world),
+        "GLOO_SOCKET_IFNAME": "lo",
+        "OMP_NUM_THREADS": "1",
+        "PYTHONFAULTHANDLER": "1",
+    }
+    return [shared | {"RANK": str(rank)} for rank in range(world)]
 
-    def __init__(self, case: str, world: int, arguments: Mapping[str, Any], folder: Path) -> None:
+
+class NotOverError(AssertionError):
+    """Ranks that had not ended in time."""
+
+
+class Ranks:
+    """Processes that run ``case`` ("module:function"), called with rank, world and ``arguments``.
+
+    They are programs of their own, or else ``forked``: sooner there, but with nothing to do as they end.
+    """
+
+    def __init__(
+        self, case: str, world: int, arguments: Mapping[str, Any], folder: Path, *, forked: bool = False
+    ) -> None:
         self._folder = folder
-        # A user's choices of plans stay out of it, also where no test's settings started this process.
-        environment = {"HOCKET_CACHE": "off", **os.environ} | {
-            "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": str(free_port("127.0.0.1")),
-            "WORLD_SIZE": str(world),
-            "GLOO_SOCKET_IFNAME": "lo",
-            "OMP_NUM_THREADS": "1",
-            "PYTHONFAULTHANDLER": "1",
-        }
-        self.processes = [
-            subprocess.Popen(
-                command(case, folder, arguments),
-                cwd=ROOT,
-                env=environment | {"RANK": str(rank)},
-                stdout=(folder / f"{rank}.out").open("wb"),
-                stderr=subprocess.STDOUT,
-            )
-            for rank in range(world)
-        ]
+        self.processes: list[subprocess.Popen[bytes] | ForkedRank] = []
+        for rank, environment in enumerate(_environments(world)):
+            output = folder / f"{rank}.out"
+            if forked:
+                given = case, str(folder), json.dumps(arguments)
+                self.processes.append(ForkedRank(_write_result, given, environment, output))
+                continue
+            argv = command(case, folder, arguments)
+            out, both = output.open("wb"), subprocess.STDOUT
+            self.processes.append(subprocess.Popen(argv, cwd=ROOT, env=environment, stdout=out, stderr=both))
 
     def wait(self, timeout_s: float) -> list[int]:
         """The exit statuses; every process has ended when this returns or raises."""
@@ -75,15 +90,17 @@ class Ranks:
         return (self._folder / f"{rank}.out").read_text(errors="replace")
 
 
-def run(case: str, world: int = 2, timeout_s: float = 240, **arguments: Any) -> list[Any]:
+def run(
+    case: str, world: int = 2, timeout_s: float = 240, *, forked: bool = True, **arguments: Any
+) -> list[Any]:
     """What ``case`` returned on each rank; fails with the output of every rank that failed."""
     with tempfile.TemporaryDirectory() as folder:
-        ranks = Ranks(case, world, arguments, Path(folder))
+        ranks = Ranks(case, world, arguments, Path(folder), forked=forked)
         try:
             statuses = ranks.wait(timeout_s)
         except subprocess.TimeoutExpired:
             said = "\n".join(f"rank {rank}:\n{ranks.output(rank)}" for rank in range(world))
-            raise AssertionError(f"not over after {timeout_s} s\n{said}") from None
+            raise NotOverError(f"not over after {timeout_s} s\n{said}") from None
         failed = [f"rank {k} ended with {s}:\n{ranks.output(k)}" for k, s in enumerate(statuses) if s]
         assert not failed, "\n".join(failed)
         return [ranks.result(rank) for rank in range(world)]
@@ -134,11 +151,10 @@ def call(case: str, options: dict[str, Any]) -> Any:
     return result
 
 
-def _main(arguments: Sequence[str]) -> None:
-    case, folder, given = arguments
+def _write_result(case: str, folder: str, given: str) -> None:
     rank = os.environ["RANK"]
     (Path(folder) / f"{rank}.json").write_text(json.dumps(call(case, json.loads(given))))
 
 
 if __name__ == "__main__":
-    _main(sys.argv[1:])
+    _write_result(*sys.argv[1:])

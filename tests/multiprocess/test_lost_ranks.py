@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.multiprocess.launch import run
@@ -25,7 +27,8 @@ FIX = "give every rank the same number of batches (drop_last, or an even sampler
 def test_who_waits_for_a_rank_without_batches_is_told(
     after: str, steps: int, buffers: bool, why: str
 ) -> None:
-    first, _ = run(f"{CASES}:fewer_batches", timeout_s=120, after=after, steps=steps, buffers=buffers)
+    options: dict[str, Any] = {"after": after, "steps": steps, "buffers": buffers}
+    first, _ = run(f"{CASES}:fewer_batches", timeout_s=120, forked=False, **options)
     assert first.startswith("HocketError: training stopped: rank 1 ")
     assert why in first
     assert f"after {steps - 1} steps, while rank 0 is" in first
