@@ -122,11 +122,12 @@ def warn(text: str) -> None:
 
 
 @contextmanager
-def progress(description: str) -> Iterator[Callable[..., None]]:
+def progress(description: str, *, is_even: bool = True) -> Iterator[Callable[..., None]]:
     """Say on standard error how far what takes long is: a bar on a terminal, else a line now and then.
 
     The callback takes what is done, what there is in all, and a new description. Lines come after a second
-    of computing and then every ten, with what is left by what has been done so far.
+    of computing and then every ten, with the time left by what has been done so far if the parts of the work
+    take about as long as each other, as ``is_even`` says.
     """
     from rich.console import Console
     from rich.progress import (
@@ -152,7 +153,7 @@ def progress(description: str) -> Iterator[Callable[..., None]]:
         return
     console = Console(stderr=True)
     if not console.is_terminal:
-        with _lines(description) as tell:
+        with _lines(_Done(description, is_even)) as tell:
             yield tell
         return
     columns = (
@@ -160,8 +161,7 @@ def progress(description: str) -> Iterator[Callable[..., None]]:
         BarColumn(),
         TaskProgressColumn(),
         TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
+        *((TextColumn("left"), TimeRemainingColumn()) if is_even else ()),
         Compiling(),
     )
     with Progress(*columns, console=console, transient=True) as bar:
@@ -172,9 +172,10 @@ def progress(description: str) -> Iterator[Callable[..., None]]:
 
 
 class _Done:
-    """The progress of something, for the thread that tells it."""
+    """The progress of something, for the thread that tells it; ``is_even`` as :func:`progress` has it."""
 
-    def __init__(self, description: str) -> None:
+    def __init__(self, description: str, is_even: bool) -> None:
+        self._is_even = is_even
         self.began_s, self._computed_s = time.monotonic(), time.process_time()
         self.done, self.total, self.description = 0.0, 0.0, description
         self._moved_s = self.began_s
@@ -191,13 +192,13 @@ class _Done:
         return computed_s >= _FIRST_LINE_S or time.monotonic() - self.began_s >= _WAITED_S
 
     def line(self) -> str:
-        """The work done and, unless it is overdue, the time left by the pace up to the last change."""
+        """The work done and, unless it is uneven or overdue, the time left by its pace so far."""
         gone_s = time.monotonic() - self.began_s
         line = f"{self.description}: {gone_s:.0f} s"
         if 0 < self.done <= self.total:
             line += f", {self.done / self.total:.0%}"
             left_s = (self._moved_s - self.began_s) * self.total / self.done - gone_s
-            if left_s > 0 and not _compiles():
+            if self._is_even and left_s > 0 and not _compiles():
                 line += f", about {_roughly(left_s)} left"
         return f"{line}; {_COMPILING}" if _compiles() else line
 
@@ -215,9 +216,9 @@ def _roughly(seconds: float) -> str:
 
 
 @contextmanager
-def _lines(description: str) -> Iterator[Callable[..., None]]:
+def _lines(at: _Done) -> Iterator[Callable[..., None]]:
     """The callback of :func:`progress`, whose lines a thread prints as long as the block runs."""
-    at, over = _Done(description), threading.Event()
+    over = threading.Event()
 
     def say() -> None:
         while not at.is_long():

@@ -57,7 +57,7 @@ def planned_by(
             ),
             seed=seed,
             budget_s=budget_s,
-            progress=lambda spent_s, _: report(spent_s, budget_s),
+            progress=lambda what, done, total: report(done, total, what),
         )
 
 

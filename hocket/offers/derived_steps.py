@@ -19,7 +19,8 @@ class DerivedSteps:
     """Steps of a model, each derived when it is first asked for; as :class:`StepsByCard` has them.
 
     ``target``: a name of the zoo or ``FILE.py:FACTORY``; ``batch_size``: the largest batch of a card, None
-    for the usual one or what the function makes; ``telling``: called with what is being derived.
+    for the usual one or what the function makes; ``telling``: called with what is being derived, and with ""
+    when it is there.
     """
 
     target: str
@@ -76,7 +77,7 @@ class DerivedSteps:
                 raise HocketError(f"{remark}: no other batch of it is derived; let it take batch_size")
 
         if (card, batch_size) not in self._kept:
-            self.telling(f"deriving {self.model} on {card}")
+            self.telling(f"{self.model} on {card}")
             way = Target(
                 DEVICES[card], self.precision, channels_last=self.channels_last, compile=self.compile
             )
@@ -86,4 +87,5 @@ class DerivedSteps:
             self._kept[card, batch_size] = derive(
                 loaded.step, device=way, name=loaded.name, batch_size=loaded.batch_size
             )
+            self.telling("")
         return self._kept[card, batch_size]

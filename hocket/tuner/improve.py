@@ -57,7 +57,7 @@ def improve(
     choices: SearchChoices,
     seed: int,
     budget_s: float,
-    progress: Callable[[float, float], None] | None = None,
+    progress: Callable[[str, float, float], None] | None = None,
 ) -> Improved:
     """Search from ``plans`` (at least one), all of one architecture, for ``budget_s`` seconds.
 
@@ -66,10 +66,12 @@ def improve(
     the best start. The search judges by the mean of the measured steps. The plan
     that it finds, the same without a strict compute order, and ``plans`` are then simulated with all measured
     steps, as :func:`hocket.sim.simulate` does, and the fastest is returned; that comes on top of the budget.
+    ``progress`` is called with what is being done, and how much of how much: seconds, then plans.
     """
     architecture = plans[0].architecture
     assert architecture != "fsdp", "which has a search of its own"
-    began = clock_s()
+    began, tell = clock_s(), progress or (lambda what, done, total: None)
+    alike = " if all steps were alike" if graph.num_samples > 1 else ""
     mean = dataclasses.replace(graph, durations_s=graph.durations_s.mean(axis=1, keepdims=True))
     best: tuple[float, PlanEvaluator, FlatPlan] | None = None
     evaluations = 0
@@ -100,12 +102,17 @@ def improve(
             bound_s=max(bound.shared, float(bound.each.max())),
         ),
         seed=seed,
-        progress=progress,
+        progress=lambda spent_s, best_s: tell(
+            f"search ({best_s:.4g} s{alike}), for at most {budget_s:g} s", spent_s, budget_s
+        ),
     )
     candidates = [found.plan, plan_of(start, graph, "search"), *plans]
     if graph.num_samples > 1:
         candidates.insert(1, msgspec.structs.replace(found.plan, compute_order=None))
-    checked_s = [simulate(graph, plan, network, seed=seed).row.iteration_s for plan in candidates]
+    checked_s = []
+    for k, plan in enumerate(candidates):
+        tell(f"simulating the search's plan beside others, {k + 1} of {len(candidates)}", k, len(candidates))
+        checked_s.append(simulate(graph, plan, network, seed=seed).row.iteration_s)
     plan = msgspec.structs.replace(candidates[int(np.argmin(checked_s))], policy="search")
     return Improved(plan=plan, evaluations=evaluations + found.evaluations)
 

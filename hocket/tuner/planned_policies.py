@@ -37,11 +37,20 @@ def planned_policies(request: TuningRequest) -> dict[str, PlannedPolicy]:
     graph, network, seed = request.graph, request.network, request.seed
     names = _names(request)
     planned: dict[str, PlannedPolicy] = {}
-    for name in names:
-        request.report(name, len(planned), len(names) + 1)
+    for k, name in enumerate(names):
+        where = f"planning by {name}, policy {k + 1} of {len(names)}"
+        request.report(where, k, len(names))
         if name == BEST_BUCKETS:
             # Chosen by the steps that rank it, so that it never stands behind ddp.
-            buckets = best_buckets(graph, network, iterations=request.iterations, seed=seed)
+            buckets = best_buckets(
+                graph,
+                network,
+                iterations=request.iterations,
+                seed=seed,
+                progress=lambda what, done, total, where=where, k=k: request.report(  # type: ignore[misc]
+                    f"{where}: {what}, {done + 1} of {total}", k + done / total, len(names)
+                ),
+            )
             planned[name] = PlannedPolicy(plan=for_workers(buckets, network))
             continue
         planned[name] = make_plan(
@@ -51,7 +60,7 @@ def planned_policies(request: TuningRequest) -> dict[str, PlannedPolicy]:
             whole = for_workers(plan_by_policy(graph, network, name, seed=seed), network)
             whole = msgspec.structs.replace(whole, policy=f"{name} whole")
             planned[whole.policy] = PlannedPolicy(plan=whole)
-    request.report("search", len(names), len(names) + 1)
+    request.report("search", 0, request.budget_s)
     return planned
 
 
@@ -76,7 +85,6 @@ def searched(request: TuningRequest, known: Sequence[Plan]) -> Searched:
     """The best plan that a search finds from those that are ``known``."""
     if request.architecture == "fsdp":
         return _searched_units(request, known)
-    alike = " if all steps were alike" if request.graph.num_samples > 1 else ""
     better = improve(
         request.graph,
         request.network,
@@ -84,9 +92,7 @@ def searched(request: TuningRequest, known: Sequence[Plan]) -> Searched:
         choices=SearchChoices(barrier=request.barrier, halves=request.clip),
         seed=request.seed,
         budget_s=request.budget_s,
-        progress=lambda spent_s, best_s: request.report(
-            f"search ({best_s:.4g} s{alike})", spent_s, request.budget_s
-        ),
+        progress=request.report,
     )
     plan = for_workers(better.plan, request.network)
     return Searched(made=PlannedPolicy(plan=plan, evaluations=better.evaluations))

@@ -179,12 +179,12 @@ def make_plan(
     *,
     seed: int = 0,
     budget_s: float = 10.0,
-    progress: Callable[[float, float], None] | None = None,
+    progress: Callable[[str, float, float], None] | None = None,
 ) -> PlannedPolicy:
     """Plan one step of ``graph`` on ``network`` by ``policy``.
 
     ``seed`` decides every random draw; ``budget_s`` is for how long ``exact`` and ``search`` may go on.
-    ``progress`` is called with seconds spent and the best step.
+    ``progress`` is called with what is being done, and how much of how much.
 
     Raises
     ------

@@ -26,7 +26,8 @@ class RankedRows:
         self.planned = planned
         rows: list[ResultRow] = []
         for name, made in planned.items():
-            request.report(f"simulating {name}", len(rows), len(planned))
+            where = f"policy {len(rows) + 1} of {len(planned)}"
+            request.report(f"simulating {name}, {where}", len(rows), len(planned))
             rows.append(self._row_of(made))
         self.rows = sorted(rows, key=lambda row: (self._beyond(row), row.iteration_s))
         while planned[self.rows[0].policy].drawn_anew:

@@ -11,11 +11,12 @@ def models(json: options.Json = False) -> None:
     """List the models that can be named: parameters (tensors), bytes, operations of a training step."""
     from hocket import models as zoo
 
-    tables = {}
-    with progress("counting parameters") as report:
-        for done, name in enumerate(zoo.names()):
-            report(done, len(zoo.names()))
+    tables, total = {}, len(zoo.names())
+    # The first model loads torch, which takes longer than all that follows.
+    with progress("loading torch", is_even=False) as report:
+        for done, name in enumerate(zoo.names(), start=1):
             tables[name] = zoo.parameter_table(name)
+            report(done, total, f"counting parameters, {done} of {total} models")
     num_bytes = {name: sum(row.num_bytes for row in table) for name, table in tables.items()}
     if json:
         print_json(

@@ -17,9 +17,9 @@ from hocket.cli.screen import MORE, Sheet, command_line, show
 from hocket.errors import HocketError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
-    from hocket.offers import Rental, TrainingJob
+    from hocket.offers import Offer, Rental, TrainingJob
     from hocket.offers.steps_by_card import StepsByCard
 
 _STEP_FILES = (".json", ".zst", ".gz")
@@ -53,9 +53,10 @@ def rent(
     if output.plot is not None:
         options.check_beside_result(output.plot, *files, offers.offers)
     offered = load_offers(offers.offers)
-    with progress("predicting") as report:
-        telling = _Telling(report, len(offered))
-        source = _source(sources, files, step, asked, telling.say)
+    with progress("predicting", is_even=False) as report:
+        telling = _Telling(report, offered)
+        telling.done(0, len(offered))
+        source = _source(sources, files, step, asked, telling.derives)
         rental = rent_by(source, offered, asked, progress=telling.done)
         page = None if output.plot is None else rental.plot().html
     if output.plot is not None and page is not None:
@@ -69,17 +70,24 @@ def rent(
 
 
 class _Telling:
-    """The progress of offers, with a word on what is being derived."""
+    """The progress of offers: the one under way, its cards, and what is being derived for it."""
 
-    def __init__(self, report: Callable[..., None], total: int) -> None:
-        self._report, self._done, self._total = report, 0, total
-
-    def say(self, what: str) -> None:
-        self._report(self._done, self._total, what)
+    def __init__(self, report: Callable[..., None], offers: Sequence[Offer]) -> None:
+        self._report, self._offers, self._done = report, offers, 0
 
     def done(self, done: int, total: int) -> None:
         self._done = done
-        self._report(done, total, "predicting")
+        self._say("predicting" if done < total else "comparing offers")
+
+    def derives(self, what: str) -> None:
+        self._say(f"deriving {what} for" if what else "predicting")
+
+    def _say(self, doing: str) -> None:
+        done, total = self._done, len(self._offers)
+        if done < total:
+            offer = self._offers[done]
+            doing += f" {offer.name} ({offer.card} x {offer.gpus}), offer {done + 1} of {total}"
+        self._report(done, total, doing)
 
 
 def _is_file(name: str) -> bool:

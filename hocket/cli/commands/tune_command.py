@@ -132,7 +132,7 @@ def tune(
         **usual_latency(context),
     )
     written, report = out.plan_file(step, options.inputs(step, net.network_file, net.cluster)), out.report
-    with progress("tuning") as tell:
+    with progress("tuning", is_even=False) as tell:
         found = run(
             graph,
             network,

@@ -42,6 +42,28 @@ def test_progress_says_while_kernels_are_compiled(
         assert ("compiling, once on this machine" in told) == compiling
 
 
+@pytest.mark.parametrize("terminal", [False, True])
+@pytest.mark.parametrize("is_even", [False, True])
+def test_the_time_left_is_told_where_parts_of_the_work_take_alike(
+    terminal: bool, is_even: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reset_verbosity()
+    if terminal:
+        monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.setattr("hocket.cli.printing._FIRST_LINE_S", 0.2)
+    with progress("counting", is_even=is_even) as report:
+        time.sleep(0.1)
+        report(1, 1000)
+        until_s = time.process_time() + 0.3
+        while time.process_time() < until_s:  # a line comes after so much computing
+            pass
+        time.sleep(0.1)  # for the thread that prints
+    told = capsys.readouterr().err
+    assert "counting" in told
+    assert ("left" in told) == is_even
+
+
 def test_no_line_of_a_table_ends_in_spaces_also_where_a_style_ends_behind_them(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
