@@ -43,7 +43,7 @@ def planned_by(
     from hocket.tuner import Exchange, make_plan
 
     budget_s = planning.budget_s()
-    with progress(f"planning by {policy}") as report:
+    with progress(f"planning by {policy}", is_even=False) as report:
         return make_plan(
             graph,
             network,

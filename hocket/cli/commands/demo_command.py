@@ -22,6 +22,7 @@ from hocket.cli.planning_options import Budget
 from hocket.cli.printing import note, progress, warn
 from hocket.cli.screen import MORE, show
 from hocket.cli.step_screen import step_sheet
+from hocket.cli.tuning_progress import tuning_progress
 from hocket.errors import HocketError
 from hocket.text import scaled_text
 
@@ -137,7 +138,7 @@ def demo(
     save_step(graph, output / "step.json")
     made, entries, answers, sheets = origin(network), [], [], []
     for architecture in ARCHITECTURES:
-        with progress("tuning") as report:
+        with tuning_progress(network.num_workers, simulation.iterations) as tell:
             found = tune(
                 graph,
                 network,
@@ -146,7 +147,7 @@ def demo(
                 seed=simulation.seed,
                 budget_s=parse_duration(budget),
                 timelines=True,
-                progress=lambda what, done, total, report=report: report(done, total, what),  # type: ignore[misc]
+                progress=tell,
             )
         for row in found.ranked:
             save_plan(found.plans[row.policy], output / f"{architecture}.{row.policy}.plan.json")

@@ -29,7 +29,7 @@ from hocket.cli.next_command import beyond_order, measure_again
 from hocket.cli.option_groups import grouped
 from hocket.cli.panels import OUTPUT, option
 from hocket.cli.planning_options import PlanningOptions
-from hocket.cli.printing import note, print_json, progress
+from hocket.cli.printing import note, print_json
 from hocket.cli.screen import Sheet, command_line, show
 from hocket.cli.step_screen import (
     STEP,
@@ -41,6 +41,7 @@ from hocket.cli.step_screen import (
     train_command,
     whole_remark,
 )
+from hocket.cli.tuning_progress import tuning_progress
 from hocket.text import capitalized, counted, percent_text
 
 if TYPE_CHECKING:
@@ -132,7 +133,7 @@ def tune(
         **usual_latency(context),
     )
     written, report = out.plan_file(step, options.inputs(step, net.network_file, net.cluster)), out.report
-    with progress("tuning", is_even=False) as tell:
+    with tuning_progress(network.num_workers, simulation.iterations) as tell:
         found = run(
             graph,
             network,
@@ -145,7 +146,7 @@ def tune(
             timelines=report is not None,
             clip=planning.clip,
             memory_bytes=limit,
-            progress=lambda what, done, total: tell(done, total, what),
+            progress=tell,
         )
     save_plan(found.plan, written)
     made = origin(network)
