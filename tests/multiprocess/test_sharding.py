@@ -11,11 +11,16 @@ import pytest
 from tests.multiprocess.launch import Ranks, run
 
 CASES = "tests.multiprocess.sharding_cases"
+MODELS_ON_RANKS = [
+    ("gpt", 4),
+    ("resnet", 2),
+    pytest.param("gpt", 2, marks=pytest.mark.long),
+    pytest.param("resnet", 4, marks=pytest.mark.long),
+]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("world", [2, 4])
-@pytest.mark.parametrize("kind", ["gpt", "resnet"])
+@pytest.mark.parametrize(("kind", "world"), MODELS_ON_RANKS)
 def test_parameters_after_20_steps_are_bitwise_those_of_torchs_sharding(kind: str, world: int) -> None:
     for found in run(f"{CASES}:every_way", world=world, timeout_s=290, kind=kind):
         assert not any(found.values()), found
@@ -27,8 +32,7 @@ def test_blocks_that_are_computed_again_come_out_bitwise_as_torchs() -> None:
         assert not any(found.values()), found
 
 
-@pytest.mark.parametrize("world", [2, 4])
-@pytest.mark.parametrize("kind", ["gpt", "resnet"])
+@pytest.mark.parametrize(("kind", "world"), MODELS_ON_RANKS)
 def test_compiled_models_come_out_bitwise_as_torchs(kind: str, world: int) -> None:
     for found in run(f"{CASES}:compiled", world=world, timeout_s=290, kind=kind):
         assert not any(found.values()), found
@@ -152,4 +156,4 @@ def test_a_killed_rank_ends_all_in_time(world: int, tmp_path: Path) -> None:
 
 
 def test_a_rank_that_leaves_while_a_transfer_is_under_way_ends_well() -> None:
-    assert run("tests.multiprocess.ending_cases:left_with_a_transfer") == [True, True]
+    assert run("tests.multiprocess.ending_cases:left_with_a_transfer", forked=False) == [True, True]
