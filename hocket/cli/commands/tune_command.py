@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,27 +24,25 @@ from hocket.cli.answer_settings import (
 from hocket.cli.given_options import given, other_options
 from hocket.cli.network_options import NetworkOptions
 from hocket.cli.network_settings import described_network, link_text, usual_latency
-from hocket.cli.next_command import beyond_order, measure_again
 from hocket.cli.option_groups import grouped
 from hocket.cli.panels import OUTPUT, option
 from hocket.cli.planning_options import PlanningOptions
 from hocket.cli.printing import note, print_json
-from hocket.cli.screen import Sheet, command_line, show
+from hocket.cli.ranking_next_command import ShownRanking, after_ranking
+from hocket.cli.screen import Sheet, show
 from hocket.cli.step_screen import (
-    STEP,
     exact_remark,
     halves_remark,
     measured_gains,
     remarks_on,
     step_sheet,
-    train_command,
     whole_remark,
 )
 from hocket.cli.tuning_progress import tuning_progress
-from hocket.text import capitalized, counted, percent_text
+from hocket.text import capitalized, counted
 
 if TYPE_CHECKING:
-    from hocket.graph import Plan, StepGraph
+    from hocket.graph import StepGraph
     from hocket.graph.result import ResultRow
     from hocket.network import Network
 
@@ -109,7 +106,6 @@ def tune(
     from hocket.report.step_page import render
     from hocket.report.uncertain_gain import uncertain_gain
     from hocket.report.verdicts import (
-        best_buckets,
         clipping_verdict,
         halves_verdict,
         on_workers,
@@ -217,14 +213,17 @@ def tune(
                 *_free_slices(network),
                 *remarks_on(graph, wide=out.wide, sharded=sharded),
             ],
-            following=(
-                _tune_with_more(context)
-                if none_fits
-                else _after_measuring_again(context, graph, found.plan, network, str(written), ranked)
-                or (_with_copies(context, network) if copied is not None else "")
-                or _without_gain(context, ranked, network)
-                or best_buckets(ranked)
-                or train_command(context, graph, found.plan, network, str(written))
+            following=after_ranking(
+                context,
+                ShownRanking(
+                    graph=graph,
+                    network=network,
+                    plan=found.plan,
+                    path=str(written),
+                    rows=ranked,
+                    none_fits=none_fits,
+                    copies_are_faster=copied is not None,
+                ),
             ),
         )
     note(f"{written}: the plan of {ranked[0].title}; the search tried {counted(found.evaluations, 'plan')}")
@@ -261,23 +260,6 @@ def _free_slices(network: Network) -> list[str]:
     ]
 
 
-def _without_gain(context: typer.Context, rows: Sequence[ResultRow], network: Network) -> str:
-    """The command for where no plan gains more than little: it asks of another network or more workers."""
-    from hocket.report.verdicts import gained, gains
-
-    if gains(rows):
-        return ""
-    best = rows[0]
-    what = "the best units gain" if best.architecture == "fsdp" else "the order of transfers gains"
-    return beyond_order(
-        context,
-        f"{what} {percent_text(gained(rows)) if gained(rows) else 'nothing'}",
-        workers=best.workers,
-        faster_bps=network.bandwidth_bps if best.rho > 1 else None,
-        architecture=best.architecture,
-    )
-
-
 def _faster_copies(
     graph: StepGraph,
     network: Network,
@@ -295,49 +277,6 @@ def _faster_copies(
     asked = Exchange(architecture="fsdp", clip=planning.clip, memory_bytes=planning.memory_bytes())
     found = sharded_in_nodes(graph, network, asked, iterations=simulation.iterations, seed=simulation.seed)
     return None if found is None or found.iteration_s >= (1 - LITTLE) * best.iteration_s else found
-
-
-def _with_copies(context: typer.Context, network: Network) -> str:
-    """The command that ranks plans with a copy in each node."""
-    gpus = 1 if network.nodes is None else network.nodes.gpus
-    step = str(context.params["step"])
-    command = command_line(context, "hocket", "tune", step, like=STEP, shards=gpus)
-    return f"{command}  # a copy in each node (HSDP) sends less between them"
-
-
-def _after_measuring_again(
-    context: typer.Context,
-    graph: StepGraph,
-    plan: Plan,
-    network: Network,
-    path: str,
-    rows: Sequence[ResultRow],
-) -> str:
-    """The command that measures again, where that comes first, and one that trains then; else empty.
-
-    Plans of a profile that is not to be decided by are no plans to hold: where training can choose by
-    itself it is told so, or DDP's own setting where a bucket's size is all that gains.
-    """
-    from hocket.report.verdicts import best_buckets, gains
-
-    again = measure_again(context, graph)
-    if not again:
-        return ""
-    if gains(rows) and (setting := best_buckets(rows)):
-        return f"{again}\nThen, if it says the same: {setting}"
-    # The caveat is the measurement's, which the next one is to be without.
-    chooses = plan.architecture == "allreduce"
-    clean = dataclasses.replace(graph, caveat="")
-    train = train_command(context, clean, plan, network, None if chooses else path)
-    if train and chooses:
-        train += f", which chooses a plan itself (--plan {path} would hold this one)"
-    return f"{again}\nThen: {train}" if train else again
-
-
-def _tune_with_more(context: typer.Context) -> str:
-    """The command for where no plan fits: it asks about twice the workers, whose shards are half as large."""
-    workers = 2 * context.params["workers"]
-    return command_line(context, "hocket", "tune", str(context.params["step"]), like=STEP, workers=workers)
 
 
 def _named_after(step: Path) -> Path:

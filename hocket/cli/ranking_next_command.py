@@ -1,0 +1,115 @@
+"""The command to type after ``hocket tune``'s ranking: by what it found."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hocket.cli.next_command import beyond_order, measure_again
+from hocket.cli.screen import command_line
+from hocket.cli.step_screen import STEP, train_command
+from hocket.text import percent_text
+
+if TYPE_CHECKING:
+    import typer
+
+    from hocket.graph import Plan, StepGraph
+    from hocket.graph.result import ResultRow
+    from hocket.network import Network
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShownRanking:
+    """A ranking as it is shown: what the next command depends on.
+
+    Attributes
+    ----------
+    graph, network
+        The step and the network that plans are for.
+    plan, path
+        The best plan and its file.
+    rows
+        The rows that are ranked, the best first.
+    none_fits
+        No plan keeps to the limit of memory.
+    copies_are_faster
+        A sharded step with a copy in each node is shorter than the best of ``rows``.
+    """
+
+    graph: StepGraph
+    network: Network
+    plan: Plan
+    path: str
+    rows: Sequence[ResultRow]
+    none_fits: bool
+    copies_are_faster: bool
+
+
+def after_ranking(context: typer.Context, shown: ShownRanking) -> str:
+    """The next command; where several would help, the one that decides whether the others do."""
+    from hocket.report.verdicts import best_buckets
+
+    if shown.none_fits:
+        return _tune_with_more(context)
+    return (
+        _after_measuring_again(context, shown)
+        or (_with_copies(context, shown.network) if shown.copies_are_faster else "")
+        or _without_gain(context, shown.rows, shown.network)
+        or best_buckets(shown.rows)
+        or train_command(context, shown.graph, shown.plan, shown.network, shown.path)
+    )
+
+
+def _after_measuring_again(context: typer.Context, shown: ShownRanking) -> str:
+    """The command that measures again, where that comes first, and one that trains then; else empty.
+
+    Plans of a profile that is not to be decided by are no plans to hold: where training can choose by
+    itself it is told so, or DDP's own setting where a bucket's size is all that gains.
+    """
+    from hocket.report.verdicts import best_buckets, gains
+
+    again = measure_again(context, shown.graph)
+    if not again:
+        return ""
+    if gains(shown.rows) and (setting := best_buckets(shown.rows)):
+        return f"{again}\nThen, if it says the same: {setting}"
+    # The caveat is the measurement's, which the next one is to be without.
+    chooses = shown.plan.architecture == "allreduce"
+    clean = dataclasses.replace(shown.graph, caveat="")
+    train = train_command(context, clean, shown.plan, shown.network, None if chooses else shown.path)
+    if train and chooses:
+        train += f", which chooses a plan itself (--plan {shown.path} would hold this one)"
+    return f"{again}\nThen: {train}" if train else again
+
+
+def _tune_with_more(context: typer.Context) -> str:
+    """The command for where no plan fits: it asks about twice the workers, whose shards are half as large."""
+    workers = 2 * context.params["workers"]
+    return command_line(context, "hocket", "tune", str(context.params["step"]), like=STEP, workers=workers)
+
+
+def _without_gain(context: typer.Context, rows: Sequence[ResultRow], network: Network) -> str:
+    """The command for where no plan gains more than little: it asks of another network or more workers."""
+    from hocket.report.verdicts import gained, gains
+
+    if gains(rows):
+        return ""
+    best = rows[0]
+    what = "the best units gain" if best.architecture == "fsdp" else "the order of transfers gains"
+    return beyond_order(
+        context,
+        f"{what} {percent_text(gained(rows)) if gained(rows) else 'nothing'}",
+        workers=best.workers,
+        faster_bps=network.bandwidth_bps if best.rho > 1 else None,
+        architecture=best.architecture,
+    )
+
+
+def _with_copies(context: typer.Context, network: Network) -> str:
+    """The command that ranks plans with a copy in each node."""
+    gpus = 1 if network.nodes is None else network.nodes.gpus
+    step = str(context.params["step"])
+    command = command_line(context, "hocket", "tune", step, like=STEP, shards=gpus)
+    return f"{command}  # a copy in each node (HSDP) sends less between them"
