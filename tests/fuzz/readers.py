@@ -7,6 +7,7 @@ import json
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import zstandard
@@ -52,7 +53,8 @@ def _jobs_as_csv() -> bytes:
         return Path(folder, "f.csv").read_bytes()
 
 
-def readers() -> list[Reader]:
+@cache
+def readers() -> tuple[Reader, ...]:
     """Every reader; seeds are made here, and traces beside this tree are more of them where they are."""
     steps = _golden("*.step.json")
     plans = _golden("branches.*.plan.json")
@@ -61,7 +63,7 @@ def readers() -> list[Reader]:
     traces += _of_jobs()
     timelines, rows = _results()
     jobs = (json.dumps({"format": "hocket.jobs/1", "jobs": [JOB, BATCHED | {"id": "j1"}]}).encode(),)
-    made = [
+    return (
         Reader("step", (*steps, gzip.compress(steps[0]), zstandard.compress(steps[1])), "f.json", load_step),
         Reader("plan", plans, "f.json", lambda path: check_plan(load_plan(path), graph)),
         Reader("network", (json.dumps(network_document(some_file())).encode(),), "f.json", _network),
@@ -111,8 +113,7 @@ def readers() -> list[Reader]:
             for kind, text in SMALL.items()
         ),
         Reader("throughputs", (json.dumps(THROUGHPUTS).encode(),), "f.json", _throughputs),
-    ]
-    return made
+    )
 
 
 JOB = {
