@@ -107,7 +107,12 @@ def train_command(
 def remarks_on(graph: StepGraph, *, wide: bool, sharded: bool = False) -> list[str]:
     """Remarks below a table of plans for ``graph``: what else there is to see, and what its plans are for."""
     remarks = [] if wide else [MORE]
-    if not trains_on(graph) and not sharded:
+    if not trains_on(graph) and sharded:
+        remarks.append(
+            f"The step is of {graph.device}: `hocket.shard` takes such a plan there (plan=FILE), but no GPU"
+            " has trained by one"
+        )
+    elif not trains_on(graph):
         remarks.append(
             f"The step is of {graph.device}: Hocket trains on CPUs over gloo, so plans for it are to compare,"
             " not to train by"

@@ -11,6 +11,7 @@ from hocket.runtime.observe.barriers import Barriers
 from hocket.runtime.observe.recorder import SpanRecorder
 from hocket.runtime.observe.step_rows import bytes_on_wire
 from hocket.runtime.training.plan_trials import Choice
+from hocket.text import counted
 
 # Of a step: what is less is no gain that turns of some steps could show.
 _LEAST = 1.02
@@ -64,7 +65,9 @@ def _had(choice: Choice, baseline: str, turns: Mapping[str, Sequence[float]]) ->
     if choice.gain is not None:
         won, error = choice.gain
         chance = " (may be chance)" if math.log(won) <= error else ""
-        noise = f", give or take {error * 100:.1f}%{chance}"
+        noise = (
+            f", give or take {error * 100:.1f}% by {counted(len(turns[baseline]), 'turn')} of that{chance}"
+        )
     elif len(turns[baseline]) == 1:
         noise = ", in one turn of that"
     return f"{won:.2f}x of '{baseline}'{noise}", won

@@ -66,13 +66,18 @@ def test_how_far_off_the_gain_may_be_is_said_with_it_and_nowhere_else(worker: Wo
     choice = settled(whole=[0.031, 0.031], pieces=[0.025, 0.025])
     choice.gain = 1.2, 0.021
     line = gain_line(worker.recorder, choice, Barriers())
-    assert line.startswith("gain: 1.20x of 'whole', give or take 2.1%, of at most about 1.55x: ")
+    assert line.startswith(
+        "gain: 1.20x of 'whole', give or take 2.1% by 2 turns of that, of at most about 1.55x: "
+    )
     said = explanation(worker.recorder, choice, Barriers())
     assert said.count("1.20x") == said.count("give or take") == 1
     # Of a network that has no measured all-reduce there is no bound.
     choice = settled(Network(num_workers=2), whole=[0.031, 0.031], pieces=[0.025, 0.025])
     choice.gain = 1.2, 0.021
-    assert gain_line(worker.recorder, choice, Barriers()) == "gain: 1.20x of 'whole', give or take 2.1%"
+    assert (
+        gain_line(worker.recorder, choice, Barriers())
+        == "gain: 1.20x of 'whole', give or take 2.1% by 2 turns of that"
+    )
 
 
 def test_a_single_turn_of_one_tells_of_the_fastest_as_the_check_of_a_kept_choice_does(worker: Worker) -> None:
@@ -106,7 +111,10 @@ def test_nothing_is_said_of_what_is_not_known(worker: Worker) -> None:
         assert gain_line(worker.recorder, choice, Barriers()) == ""
 
 
-@pytest.mark.parametrize(("error", "told"), [(0.17, "17.0%, of"), (0.19, "19.0% (may be chance), of")])
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [(0.17, "17.0% by 2 turns of that, of"), (0.19, "19.0% by 2 turns of that (may be chance), of")],
+)
 def test_a_gain_that_the_noise_explains_may_be_chance(worker: Worker, error: float, told: str) -> None:
     choice = settled(whole=[0.031, 0.031], pieces=[0.025, 0.025])
     choice.gain = 1.2, error
