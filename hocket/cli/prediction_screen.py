@@ -194,18 +194,24 @@ def _beyond_order(context: typer.Context, row: Prediction, bandwidth_bps: float)
 
 def _computing(row: Prediction) -> str:
     """A clause on how much of a step computing takes, and so what any order of transfers could save."""
-    rest = f"{1 - row.bottleneck_utilization:.0%}"
+    share = _computing_share(row)
+    rest = f"{1 - share:.0%}"
     saves = "nothing" if rest == "0%" else f"at most {rest}"
-    return (
-        f"computing takes {row.bottleneck_utilization:.0%} of a step: reordering transfers could save {saves}"
-    )
+    waits = share - row.bottleneck_utilization >= 0.005  # a percent, rounded
+    takes = "computing and waiting for slower workers take" if waits else "computing takes"
+    return f"{takes} {share:.0%} of a step: reordering transfers could save {saves}"
+
+
+def _computing_share(row: Prediction) -> float:
+    """The part of a step in which its slowest worker computes, whom others wait for under any order."""
+    return row.bottleneck_utilization + (row.uneven_fraction or 0.0)
 
 
 def _is_all_computing(row: Prediction) -> bool:
     """True if more workers of a collective would add nearly as many examples: only updates limit them."""
     from hocket.report.verdicts import LITTLE
 
-    computes = "processors" in row.bottleneck and row.bottleneck_utilization >= 1 - LITTLE
+    computes = "processors" in row.bottleneck and _computing_share(row) >= 1 - LITTLE
     return computes and not row.servers and (row.efficiency or 0.0) >= _EFFICIENT
 
 

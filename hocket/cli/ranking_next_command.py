@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from hocket.cli.next_command import beyond_order, measure_again
 from hocket.cli.screen import command_line
 from hocket.cli.step_screen import STEP, train_command
-from hocket.text import percent_text
+from hocket.text import percent_text, rho_text
 
 if TYPE_CHECKING:
     import typer
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from hocket.graph import Plan, StepGraph
     from hocket.graph.result import ResultRow
     from hocket.network import Network
+
+# Rho from which training was seen to gain, and by how much a busy machine may compute too slowly.
+_RHO_OF_GAINS, _MOST_TOO_SLOW = 0.5, 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +35,8 @@ class ShownRanking:
         The best plan and its file.
     rows
         The rows that are ranked, the best first.
+    may_be_zero
+        The gain is less than the profile may be off by.
     none_fits
         No plan keeps to the limit of memory.
     copies_are_faster
@@ -43,6 +48,7 @@ class ShownRanking:
     plan: Plan
     path: str
     rows: Sequence[ResultRow]
+    may_be_zero: bool
     none_fits: bool
     copies_are_faster: bool
 
@@ -54,11 +60,49 @@ def after_ranking(context: typer.Context, shown: ShownRanking) -> str:
     if shown.none_fits:
         return _tune_with_more(context)
     return (
-        _after_measuring_again(context, shown)
+        (_without_network(context, shown.rows) if _is_doubtful(context, shown) else "")
+        or _after_measuring_again(context, shown)
         or (_with_copies(context, shown.network) if shown.copies_are_faster else "")
         or _without_gain(context, shown.rows, shown.network)
+        or (_uncertain(context, shown) if shown.may_be_zero else "")
         or best_buckets(shown.rows)
         or train_command(context, shown.graph, shown.plan, shown.network, shown.path)
+    )
+
+
+def _is_doubtful(context: typer.Context, shown: ShownRanking) -> bool:
+    return shown.may_be_zero or bool(measure_again(context, shown.graph))
+
+
+def _without_network(context: typer.Context, rows: Sequence[ResultRow]) -> str:
+    """The command for where a better measurement would not find a gain, either; "" elsewhere.
+
+    A busy machine computes too slowly, which makes rho too small, but by some factor only.
+    """
+    best = rows[0]
+    if best.architecture != "allreduce" or best.rho * _MOST_TOO_SLOW >= _RHO_OF_GAINS:
+        return ""
+    why = f"rho is {rho_text(best.rho)}, with computing {_MOST_TOO_SLOW} times as fast still under 0.5:"
+    return beyond_order(
+        context,
+        f"{why} an order of transfers gains nothing",
+        workers=best.workers,
+        faster_bps=None,
+        architecture=best.architecture,
+    )
+
+
+def _uncertain(context: typer.Context, shown: ShownRanking) -> str:
+    """The command for a gain that may be zero: training tries plans itself, where there can be one."""
+    best = shown.rows[0]
+    if best.architecture == "allreduce" and best.rho >= _RHO_OF_GAINS:
+        return train_command(context, shown.graph, shown.plan, shown.network, None)
+    return beyond_order(
+        context,
+        "the gain may be zero",
+        workers=best.workers,
+        faster_bps=shown.network.bandwidth_bps if best.rho > 1 else None,
+        architecture=best.architecture,
     )
 
 

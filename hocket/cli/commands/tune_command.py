@@ -177,7 +177,8 @@ def tune(
         )
     else:
         where = on_workers(best, link_text(network, best.workers), clip=planning.clip)
-        beside = [capitalized(line) for line in uncertain_gain(graph, ranked, found.alike_s)]
+        doubts = uncertain_gain(graph, ranked, found.alike_s)
+        beside = [capitalized(line) for line in doubts]
         if planning.clip:
             said = clipping_verdict(found.ranked, found.unclipped), halves_verdict(found.ranked, found.plans)
             beside += [capitalized(line) for line in said if line]
@@ -221,6 +222,7 @@ def tune(
                     plan=found.plan,
                     path=str(written),
                     rows=ranked,
+                    may_be_zero=bool(doubts),
                     none_fits=none_fits,
                     copies_are_faster=copied is not None,
                 ),

@@ -40,8 +40,11 @@ def test_where_computing_is_all_of_a_step_the_next_commands_end(in_tmp: Path) ->
         f"hocket predict {BRANCHES} --workers 2,4 --jitter 0.05  # computing takes 100% of a step: reordering"
         " transfers could save nothing; do steps that vary, as real ones do, wait much?"
     )
-    varied = following(*asked, "--jitter", "0.01")
-    assert varied.startswith("hocket rent --example-offers > offers.csv  # computing takes 9")
+    varied = following(*asked, "--jitter", "0.05")
+    assert varied.startswith(
+        "hocket rent --example-offers > offers.csv  # computing and waiting for slower workers take 100% of a"
+        " step: reordering transfers could save nothing;"
+    )
     assert varied.endswith("with a fixed update size: hocket rent MODEL --offers offers.csv --global-batch N")
 
 
@@ -108,6 +111,38 @@ def test_a_step_to_measure_again_is_trained_by_afterwards(in_tmp: Path) -> None:
         r" chooses a plan itself \(--plan step\.tuned\.plan\.json would hold this one\)",
         lines[-1],
     )
+
+
+def test_a_step_to_measure_again_is_not_where_a_faster_one_would_gain_nothing_either(in_tmp: Path) -> None:
+    step = json.loads(Path(BRANCHES).read_text())
+    Path("step.json").write_text(json.dumps({**step, "caveat": f"busy; {MEASURE_AGAIN}"}))
+    said = following(
+        "tune", "step.json", "--bandwidth", "1Mbit/s", "--latency", "0s", "--workers", "2", *TUNED
+    )
+    assert re.fullmatch(
+        r"hocket predict step\.json .*  # rho is under 0\.01, with computing 8 times as fast still under"
+        r" 0\.5: an order of transfers gains nothing: more workers\?",
+        said,
+    )
+
+
+@pytest.mark.parametrize(
+    ("bandwidth", "said"),
+    [
+        ("1kbit/s", r"hocket train --nnodes 2 .*calls hocket\.distribute"),
+        ("10kbit/s", r"hocket predict step\.json .*  # the gain may be zero: more workers\?"),
+    ],
+)
+def test_a_plan_whose_gain_may_be_zero_is_not_held(in_tmp: Path, bandwidth: str, said: str) -> None:
+    step = json.loads(Path(BRANCHES).read_text())
+    for operation in step["operations"]:
+        (duration_s,) = operation["duration_s"]
+        operation["duration_s"] = [share * duration_s for share in (0.5, 1.0, 1.5)]
+    Path("step.json").write_text(json.dumps(step))
+    link = ("--bandwidth", bandwidth, "--latency", "250ms", "--workers", "2")
+    lines, command = screen("tune", "step.json", *link, *TUNED)
+    assert any("so it may be zero" in line for line in lines)
+    assert re.fullmatch(said, command)
 
 
 def test_a_copy_in_each_node_that_is_faster_is_told_by_tune(in_tmp: Path) -> None:
