@@ -231,7 +231,7 @@ def assumptions(rental: Rental) -> list[str]:
         update = f"updates of {rental.job.global_batch} examples in batches of {per_card}"
     accumulated = sorted({row.accumulate for row in rental})
     if accumulated != [1]:
-        update += f", {_span(accumulated)} of them summed up before an exchange"
+        update += f", {_span(accumulated)} of them summed up before an exchange (fewer by --batch-size N)"
     needed = scaled_text(rental.job.examples, "").replace(" ", "")
     alike = "whatever the update's size" if len(worlds) > 1 else ""
     said = [model, update, f"{needed} examples {alike}".rstrip(), "all-reduce as DistributedDataParallel's"]

@@ -134,11 +134,11 @@ def _of_card(device: str, precision: str) -> str:
             f"; no figure is of {device} in {precision}: of other precisions and cards, fits without a card"
             f" were up to {off:.0%} off its published figures{models}"
         )
-    left_out = f"a fit that left out {device}'s published figures (this one has them)"
-    said = f"; as a test, {left_out} was up to {off:.0%}"
+    said = f"; the fit has {device}'s published figures"
+    without = f"without them, as a test, it was up to {off:.0%}"
     if precision in _HALF:
-        return f"{said} off those, which are of torchvision's ResNet-50 (amp) and BERT base (fp16)"
-    return f"{said} off those in {precision}{models}"
+        return f"{said} of torchvision's ResNet-50 (amp) and BERT base (fp16): {without} off"
+    return f"{said} of torchvision's ResNet-50 and BERT base: {without} off those in {precision}"
 
 
 def _untried(shares: dict[str, float], *, compiled: bool) -> str:

@@ -48,7 +48,8 @@ def memory_verdict(graph: StepGraph, workers: int = 1, sheet: Device | None = No
     need = memory.needed(workers=workers)
     capacity_bytes = device.capacity_bytes
     largest = memory.largest_batch(capacity_bytes, workers=workers) if memory.scales else None
-    needs = f"it needs {_gb(need)} of the {device.name}'s {scaled_text(capacity_bytes, 'B')} (in GB: {need})"
+    parts = f"(in GB, when it needs most: {need})"
+    needs = f"it needs {_gb(need)} of the {device.name}'s {scaled_text(capacity_bytes, 'B')} {parts}"
     copies = " with DDP's buckets" if workers > 1 else ""
     batch = f"a batch of {need.batch_size}{copies}"
     if need.total_bytes <= capacity_bytes:

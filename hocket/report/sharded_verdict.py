@@ -20,7 +20,7 @@ def sharded_memory_answer(
         return []
     step = ShardedStep.of(graph, network)
     need = sharded_need(graph, step.schedule(plan), step.groups.shards)
-    parts = f"{scaled_text(need.total_bytes, 'B')} (in GB: {_parts(graph, need)})"
+    parts = f"{scaled_text(need.total_bytes, 'B')} (in GB, when it needs most: {_parts(graph, need)})"
     if memory_bytes is None:
         return [f"{plan.policy} needs {parts} of a device's memory"]
     fits = "fits into" if need.total_bytes <= memory_bytes else "does not fit into"

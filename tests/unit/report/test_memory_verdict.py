@@ -32,9 +32,9 @@ def step(memory=ADAM_7B, device="h100"):
 def test_a_step_that_does_not_fit_says_so_first():
     verdict = memory_verdict(step(ADAM_7B.with_masters()))
     assert verdict.text == (
-        "a batch of 1 does not fit: it needs 138 GB of the h100's 84.9 GB (in GB: parameters 13.5, gradients"
-        " 13.5, optimizer 81, update 27, overhead 3.02 assumed); largest batch: none; sharded over 8 (FSDP):"
-        " 18.7 GB"
+        "a batch of 1 does not fit: it needs 138 GB of the h100's 84.9 GB (in GB, when it needs most:"
+        " parameters 13.5, gradients 13.5, optimizer 81, update 27, overhead 3.02 assumed); largest batch:"
+        " none; sharded over 8 (FSDP): 18.7 GB"
     )
     assert not verdict.fits
     assert memory_answers(verdict, ["Fast."])[1:] == ["Fast."]
