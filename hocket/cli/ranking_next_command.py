@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     from hocket.graph.result import ResultRow
     from hocket.network import Network
 
-# Rho from which training was seen to gain, and by how much a busy machine may compute too slowly.
-_RHO_OF_GAINS, _MOST_TOO_SLOW = 0.5, 8
+# At this rho training gained nothing, and by so much a busy machine may compute too slowly: the README's
+# example took up to 16 times as long as there on a slower computer that others used.
+_RHO_OF_GAINS, _MOST_TOO_SLOW = 0.5, 32
 
 
 @dataclass(frozen=True, kw_only=True)

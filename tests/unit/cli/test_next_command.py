@@ -120,7 +120,7 @@ def test_a_step_to_measure_again_is_not_where_a_faster_one_would_gain_nothing_ei
         "tune", "step.json", "--bandwidth", "1Mbit/s", "--latency", "0s", "--workers", "2", *TUNED
     )
     assert re.fullmatch(
-        r"hocket predict step\.json .*  # rho is under 0\.01, with computing 8 times as fast still under"
+        r"hocket predict step\.json .*  # rho is under 0\.01, with computing 32 times as fast still under"
         r" 0\.5: an order of transfers gains nothing: more workers\?",
         said,
     )
