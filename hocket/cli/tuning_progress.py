@@ -22,7 +22,10 @@ def tuning_progress(workers: int, iterations: int) -> Iterator[Callable[[str, fl
     began_s = time.monotonic()
     remedy = f"; --iterations {_FEW} takes less" if iterations > _FEW else ""
     slow = f" ({counted(iterations, 'step')} on {counted(workers, 'worker')}{remedy})"
+
+    def said(what: str) -> str:
+        simulates = not what.startswith("search")  # which takes its budget, however many steps
+        return what + (slow if simulates and time.monotonic() - began_s > _LONG_S else "")
+
     with progress("tuning", is_even=False) as tell:
-        yield lambda what, done, total: tell(
-            done, total, what + (slow if time.monotonic() - began_s > _LONG_S else "")
-        )
+        yield lambda what, done, total: tell(done, total, said(what))

@@ -46,3 +46,14 @@ def test_where_it_takes_long_the_reason_and_a_remedy_are_told(
         with tuning_progress(256, iterations) as tell:
             tell("planning by ddp", 1, 2)
         assert f"planning by ddp{said} " in capsys.readouterr().err
+
+
+def test_a_search_that_has_a_budget_takes_no_less_by_fewer_steps(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setattr("hocket.cli.tuning_progress._LONG_S", -1.0)
+    with tuning_progress(256, 20) as tell:
+        tell("search (1 s), for at most 10 s", 1, 2)
+    assert "--iterations" not in capsys.readouterr().err
