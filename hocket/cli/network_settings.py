@@ -180,7 +180,7 @@ def _in_racks(network: Network) -> bool:
 
 
 def link_text(network: Network, num_workers: int) -> str:
-    """The rate out of a machine: ``10 Gbit/s``, ``8 x 400 Gbit/s each way for each node of 8 GPUs``.
+    """The rate out of a machine: ``10 Gbit/s``, ``1 x 400 Gbit/s each way for each node of 8 GPUs``.
 
     Of workers who fill one node at most, whom no NIC serves, the rate inside: ``450 GB/s inside one node``.
     """
@@ -189,5 +189,4 @@ def link_text(network: Network, num_workers: int) -> str:
         return rate
     if num_workers <= nodes.gpus and nodes.intra_bps is not None:
         return f"{scaled_text(nodes.intra_bps / 8, 'B/s')} inside one node"
-    out = rate if nodes.nics == 1 else f"{nodes.nics} x {rate}"
-    return f"{out} each way for each node of {counted(nodes.gpus, 'GPU')}"
+    return f"{nodes.nics} x {rate} each way for each node of {counted(nodes.gpus, 'GPU')}"

@@ -13,11 +13,16 @@ if TYPE_CHECKING:
     from hocket.graph import StepGraph
 
 
-def measure_again(context: typer.Context, graph: StepGraph) -> str:
-    """The command before any other, of a step whose caveat says not to decide by it; "" for others."""
+def is_rough(graph: StepGraph) -> bool:
+    """Tell whether the step's caveat says not to decide by it."""
     from hocket.graph.step import MEASURE_AGAIN
 
-    if MEASURE_AGAIN not in graph.caveat:
+    return MEASURE_AGAIN in graph.caveat
+
+
+def measure_again(context: typer.Context, graph: StepGraph) -> str:
+    """The command before any other, of a step that is not to be decided by; "" for others."""
+    if not is_rough(graph):
         return ""
     step = context.params["step"]
     return f"hocket profile ... -o {step}  # once more, while nothing else runs; then this command again"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from hocket.report.prediction_measured import MeasuredThroughput
 
 _PROCESSORS = "worker processors"
+_WAYS = {"channels last": "--channels-last", "compiled": "--compile"}  # of deriving a step, beside precision
 _EFFICIENT = 0.9  # efficiency from which on more workers bring nearly as much as the first ones
 _CROWDED, _CROWDED_LIMIT = 1.5, 1.1
 """Times its share of the bytes, from which a server is said to have most, and where that is the limit."""
@@ -123,7 +125,7 @@ def following_command(
     chosen = slower or chosen
     servers = chosen.servers or None
     if chosen is curve[-1] and _is_all_computing(chosen):
-        return _beyond_computing(context, chosen, is_alike=graph.num_samples == 1)
+        return _beyond_computing(context, chosen, graph)
     if without_gain := _beyond_order(context, chosen, network.bandwidth_bps):
         return without_gain
     of_shards = {name: context.params[name] for name in ("memory", "shards")}
@@ -215,20 +217,38 @@ def _is_all_computing(row: Prediction) -> bool:
     return computes and not row.servers and (row.efficiency or 0.0) >= _EFFICIENT
 
 
-def _beyond_computing(context: typer.Context, row: Prediction, *, is_alike: bool) -> str:
-    """The command where computing is nearly all: steps that vary, then updates of one size.
-
-    ``is_alike``: all steps are equally long, as a derived one's without ``--jitter``.
-    """
-    if is_alike:
+def _beyond_computing(context: typer.Context, row: Prediction, graph: StepGraph) -> str:
+    """The command where computing is nearly all: steps that vary, then updates of one size."""
+    if graph.num_samples == 1:  # all steps equally long, as a derived one's without --jitter
         like = (*NETWORK_OPTIONS, "workers", "architecture", "policy", "shards", "memory", "clip")
         step = str(context.params["step"])
         command = command_line(context, "hocket", "predict", step, like=like, jitter=0.05)
         return f"{command}  # {_computing(row)}; do steps that vary, as real ones do, wait much?"
     return (
         f"hocket rent --example-offers > offers.csv  # {_computing(row)}; more workers go faster, in larger"
-        " updates; with a fixed update size: hocket rent MODEL --offers offers.csv --global-batch N"
+        f" updates; with a fixed update size: {_rented(context, graph)}"
     )
+
+
+def _rented(context: typer.Context, graph: StepGraph) -> str:
+    """The command that ranks offers for the model, derived as this step is; of a GPU's trace for its file."""
+    from hocket.models import zoo
+
+    job = ("--offers", "offers.csv", "--examples", "90M", "--global-batch", "N")
+    if not graph.precision and not trains_on(graph):
+        return shlex.join(("hocket", "rent", str(context.params["step"]), *job))
+    way: list[str] = []
+    if graph.precision:
+        precision, *layout = graph.precision.split(", ")
+        way = [
+            "--batch-size",
+            str(graph.batch_size),
+            "--precision",
+            precision,
+            *(_WAYS[said] for said in layout if said in _WAYS),
+        ]
+    model = graph.model if graph.model in zoo.names() else "FILE.py:FACTORY"
+    return shlex.join(("hocket", "rent", model, *way, *job))
 
 
 def beside_clipped(

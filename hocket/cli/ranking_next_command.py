@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hocket.cli.next_command import beyond_order, measure_again
+from hocket.cli.next_command import beyond_order, is_rough, measure_again
 from hocket.cli.screen import command_line
 from hocket.cli.step_screen import STEP, train_command
 from hocket.text import percent_text, rho_text
@@ -71,8 +71,18 @@ def after_ranking(context: typer.Context, shown: ShownRanking) -> str:
     )
 
 
+def settled(graph: StepGraph, rows: Sequence[ResultRow]) -> list[str]:
+    """A line on what even a step to be measured again decides; none where it decides nothing."""
+    why = _far_below_gains(rows[0])
+    return (
+        [f"One thing it decides: {why}, an order of transfers gains nothing"]
+        if why and is_rough(graph)
+        else []
+    )
+
+
 def _is_doubtful(context: typer.Context, shown: ShownRanking) -> bool:
-    return shown.may_be_zero or bool(measure_again(context, shown.graph))
+    return shown.may_be_zero or is_rough(shown.graph)
 
 
 def _without_network(context: typer.Context, rows: Sequence[ResultRow]) -> str:
@@ -81,16 +91,22 @@ def _without_network(context: typer.Context, rows: Sequence[ResultRow]) -> str:
     A busy machine computes too slowly, which makes rho too small, but by some factor only.
     """
     best = rows[0]
-    if best.architecture != "allreduce" or best.rho * _MOST_TOO_SLOW >= _RHO_OF_GAINS:
+    if not (why := _far_below_gains(best)):
         return ""
-    why = f"rho is {rho_text(best.rho)}, with computing {_MOST_TOO_SLOW} times as fast still under 0.5:"
     return beyond_order(
         context,
-        f"{why} an order of transfers gains nothing",
+        f"{why}: an order of transfers gains nothing",
         workers=best.workers,
         faster_bps=None,
         architecture=best.architecture,
     )
+
+
+def _far_below_gains(best: ResultRow) -> str:
+    """A clause on a rho that stays without a gain if computing was measured far too slow; "" elsewhere."""
+    if best.architecture != "allreduce" or best.rho * _MOST_TOO_SLOW >= _RHO_OF_GAINS:
+        return ""
+    return f"rho is {rho_text(best.rho)}, with computing {_MOST_TOO_SLOW} times as fast still under 0.5"
 
 
 def _uncertain(context: typer.Context, shown: ShownRanking) -> str:

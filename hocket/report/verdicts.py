@@ -18,7 +18,7 @@ LITTLE = 0.03
 _DEFAULT = f"{DDP_BUCKET_BYTES >> 20} MiB"
 _NEARLY = 0.75  # of the best gain, from which on one is nearly as much
 _MADE_UP = 1.5  # times the gain that is left where every step is the mean one
-_LEAST = ", already the least possible with as many transfers"
+_LEAST = ", and no order of as many transfers takes less"
 _NAMED = 3  # of several policies in a row
 
 

@@ -95,13 +95,14 @@ def test_engine_agrees_with_its_twin_on_jobs_that_are_preempted(
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_engine_agrees_with_its_twin_on_hundreds_of_clusters_that_preempt() -> None:
+@pytest.mark.parametrize("seeds", [range(100), pytest.param(range(100, 300), marks=pytest.mark.long)])
+def test_engine_agrees_with_its_twin_on_many_clusters_that_preempt(seeds: range) -> None:
     times = 0
-    for seed in range(300):
+    for seed in seeds:
         run = compared(seed, PLACEMENTS[seed % len(PLACEMENTS)], ties=seed % 2 == 0, fails=seed % 5 == 0)
         assert run.preemptions is not None
         times += int(run.preemptions.times.sum())
-    assert times > 30, "hardly anybody was preempted"
+    assert times > len(seeds) / 10, "hardly anybody was preempted"
 
 
 @examples(40)

@@ -105,16 +105,17 @@ def test_engine_agrees_with_its_twin_on_jobs_that_are_resized(
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_engine_agrees_with_its_twin_on_hundreds_of_clusters_that_resize() -> None:
+@pytest.mark.parametrize("seeds", [range(75), pytest.param(range(75, 300), marks=pytest.mark.long)])
+def test_engine_agrees_with_its_twin_on_many_clusters_that_resize(seeds: range) -> None:
     shrunk = grown = 0
-    for seed in range(300):
+    for seed in seeds:
         placement, policy = PLACEMENTS[seed % len(PLACEMENTS)], ANY_POLICY[seed % len(ANY_POLICY)]
         run = compared(seed, placement, policy, ties=seed % 2 == 0, fails=seed % 5 == 0)
         assert run.preemptions is not None
         shrunk += int(run.preemptions.shrunk.sum())
         grown += int(run.preemptions.grown.sum())
-    assert shrunk > 30, "hardly anybody shrank"
-    assert grown > 30, "hardly anybody grew"
+    assert shrunk > len(seeds) / 10, "hardly anybody shrank"
+    assert grown > len(seeds) / 10, "hardly anybody grew"
 
 
 @examples(40)

@@ -28,7 +28,7 @@ from hocket.cli.option_groups import grouped
 from hocket.cli.panels import OUTPUT, option
 from hocket.cli.planning_options import PlanningOptions
 from hocket.cli.printing import note, print_json
-from hocket.cli.ranking_next_command import ShownRanking, after_ranking
+from hocket.cli.ranking_next_command import ShownRanking, after_ranking, settled
 from hocket.cli.screen import Sheet, show
 from hocket.cli.step_screen import (
     exact_remark,
@@ -192,7 +192,7 @@ def tune(
         if none_fits:
             verdict, beside = beside[-1], beside[:-1]
         show(
-            memory_answers(memory, [verdict, *beside, *caution(graph)]),
+            memory_answers(memory, [verdict, *beside, *caution(graph), *settled(graph, ranked)]),
             assumptions=assumptions(graph, applying(settings, exchange.value)),
             sheets=[
                 step_sheet(ranked, of=best.policy, wide=out.wide),

@@ -158,7 +158,7 @@ def test_a_plan_says_on_standard_error_what_it_is_for(in_tmp: Path) -> None:
     ran = hocket("plan", BRANCHES, "--policy", "search", "--budget", "1ms")
     answer, assumptions = ran.err.splitlines()
     assert answer.startswith(
-        "search: 16 s a step on 4 workers at 10 Gbit/s, as long as ddp (buckets of 25 MiB), already the least"
+        "search: 16 s a step on 4 workers at 10 Gbit/s, as long as ddp (buckets of 25 MiB), and no order"
     )
     assert assumptions.startswith(
         "toy, batches of 4 a worker, gradients not clipped; given"

@@ -85,8 +85,8 @@ def test_simulate_prints_a_table_for_people() -> None:
     assert ran.status == 0
     answer, assumptions, headings, *rows = ran.out.splitlines()
     assert answer == (
-        "tac: 3 s a step on 1 worker and 1 server at 1 kbit/s, as long as fifo, already the "
-        "least possible with as many transfers."
+        "tac: 3 s a step on 1 worker and 1 server at 1 kbit/s, as long as fifo, and no "
+        "order of as many transfers takes less."
     )
     assert "bandwidth 1 kbit/s" in assumptions
     assert headings.split() == ["Policy", "Step", "[s]", "Against", "fifo", "[%]"]

@@ -45,7 +45,17 @@ def test_where_computing_is_all_of_a_step_the_next_commands_end(in_tmp: Path) ->
         "hocket rent --example-offers > offers.csv  # computing and waiting for slower workers take 100% of a"
         " step: reordering transfers could save nothing;"
     )
-    assert varied.endswith("with a fixed update size: hocket rent MODEL --offers offers.csv --global-batch N")
+    assert varied.endswith(
+        "with a fixed update size: hocket rent FILE.py:FACTORY --offers offers.csv --examples 90M"
+        " --global-batch N"
+    )
+
+
+def test_the_command_that_rents_derives_the_model_as_the_step_was(in_tmp: Path) -> None:
+    way = ("--batch-size", "64", "--precision", "amp", "--channels-last")
+    assert run("profile", "resnet18", "--device", "h100", *way, "-o", "step.json").status == 0
+    said = following("predict", "step.json", "--gpus-per-node", "8", "--workers", "8", "--jitter", "0.01")
+    assert f"hocket rent resnet18 {' '.join(way)} --offers offers.csv --examples 90M --global-batch N" in said
 
 
 def test_where_no_order_gains_more_workers_are_asked_about(in_tmp: Path) -> None:
@@ -116,9 +126,11 @@ def test_a_step_to_measure_again_is_trained_by_afterwards(in_tmp: Path) -> None:
 def test_a_step_to_measure_again_is_not_where_a_faster_one_would_gain_nothing_either(in_tmp: Path) -> None:
     step = json.loads(Path(BRANCHES).read_text())
     Path("step.json").write_text(json.dumps({**step, "caveat": f"busy; {MEASURE_AGAIN}"}))
-    said = following(
+    lines, said = screen(
         "tune", "step.json", "--bandwidth", "1Mbit/s", "--latency", "0s", "--workers", "2", *TUNED
     )
+    caution = next(i for i, line in enumerate(lines) if MEASURE_AGAIN in line)
+    assert lines[caution + 1].startswith("One thing it decides: rho is under 0.01, with computing 32 times")
     assert re.fullmatch(
         r"hocket predict step\.json .*  # rho is under 0\.01, with computing 32 times as fast still under"
         r" 0\.5: an order of transfers gains nothing: more workers\?",

@@ -25,3 +25,8 @@ def test_of_a_long_range_whole_nodes_are_shown_and_what_decides() -> None:
     # Named ones, doubled nodes, where the network comes to decide, 95% of the highest, and the highest.
     assert workers_of(rows, {8, 512, 77}, 8) == [8, 16, 32, 64, 77, 100, 128, 256, 285, 300, 512]
     assert workers_of(rows[:100], {8, 107}) == [8, 16, 32, 64, 100, 107]
+
+
+def test_all_of_a_few_whole_nodes_are_shown() -> None:
+    rows = [ring(w, w) for w in range(1, 65)]
+    assert workers_of(rows, set(), 8) == [1, 2, 4, 8, 16, 24, 32, 40, 48, 56, 64]

@@ -78,7 +78,7 @@ def test_a_result_is_told_beside_the_usual_policy_and_the_least_possible():
     slower = reduced("wfbp", 2.0, 2.0)
     assert result_verdict(slower, ddp, WHERE) == (
         "wfbp: 2 s a step on 4 workers at 1 Gbit/s, 63% more than ddp (buckets of 25 MiB),"
-        " already the least possible with as many transfers"
+        " and no order of as many transfers takes less"
     )
     exact = reduced("exact", 1.2241, status="optimal")
     assert result_verdict(exact, ddp, WHERE).startswith("exact (optimal): 1.22 s a step ")
@@ -132,7 +132,7 @@ def test_a_gain_that_steps_of_unlike_length_make_no_larger_is_told_as_it_is(alik
     [
         (0.9, "; no order of as many transfers takes less then than 900 ms, 10% less than ddp"),
         (1.0, "; no order of as many transfers takes less then than 1000 ms"),
-        (0.984, ", already the least possible with as many transfers"),
+        (0.984, ", and no order of as many transfers takes less"),
         (0.0, ""),
     ],
 )
@@ -251,7 +251,7 @@ def test_a_ranking_says_where_no_other_bucket_size_is_better_than_ddps_default()
 
 def test_nothing_to_gain_is_said_where_the_bound_proves_it():
     ddp, buckets = reduced("ddp", 0.359, 0.289), reduced("ddp-best", 0.289, 0.289, bucket_bytes=5 << 20)
-    least = "already the least possible with as many transfers"
+    least = "and no order of as many transfers takes less"
     assert ranking_verdict([buckets, ddp], WHERE) == (
         f"nothing to gain over DDP with 5 MiB buckets: 289 ms a step {WHERE}, 19% less than {DDP}, {least}"
     )
