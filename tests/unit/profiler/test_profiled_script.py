@@ -89,6 +89,11 @@ def hocket(*arguments, cwd=None, **environment):
     )
 
 
+def but_of_others(lines):
+    """Lines without those on programs that use the machine as well, as other tests do."""
+    return [line for line in lines if "other programs use" not in line and "so do not decide" not in line]
+
+
 def expected_rows():
     model = perceptron()
     optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9, foreach=False)
@@ -108,8 +113,7 @@ def test_a_script_is_measured_and_ended(script, tmp_path, ddp):
     run = hocket("profile", path, "--steps", 2, "-o", "here.json", "--", *options, cwd=tmp_path)
     assert run.returncode == 0, run.stderr
     assert run.stdout.splitlines() == [f"train.py {options} 0 1", f"steps {NEEDED - 1}"]
-    first, ended, written, *caveat = run.stderr.splitlines()
-    assert all("measure again on a quiet machine" in line for line in caveat)
+    first, ended, written = but_of_others(run.stderr.splitlines())
     assert first == f"{path}: measuring the SGD of a Net"
     assert ended == f"{path} was ended after its steps were measured"
     assert written.startswith("here.json: 26 operations, 4 parameters, batch size 2; they sum to ")
@@ -174,7 +178,7 @@ def test_a_script_that_is_too_short_ends_in_a_line(script, tmp_path):
     run = hocket("profile", script(TRAIN), "--steps", 2, "--", "--steps", 3, cwd=tmp_path)
     assert run.returncode == 2
     assert run.stdout.splitlines()[-1] == "steps 3"
-    assert run.stderr.splitlines()[1:] == [
+    assert but_of_others(run.stderr.splitlines())[1:] == [
         f"hocket: {tmp_path}/train.py ended, after 3 of {NEEDED} optimizer steps that are needed;"
         " let it train longer, or lower --steps"
     ]
@@ -272,7 +276,7 @@ def test_a_script_that_does_not_end_when_asked_is_measured_all_the_same(script):
     found = []
     measured = profile_script(script(text), [], steps=1, batch_size=None, tell=found.append)
     assert measured.profile.graph.num_samples == 1
-    assert found == ["measuring the SGD of a Sequential"]
+    assert but_of_others(found) == ["measuring the SGD of a Sequential"]
 
 
 def test_options_for_what_is_no_script_are_refused(script, tmp_path):

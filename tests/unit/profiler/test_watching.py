@@ -400,7 +400,7 @@ def test_one_line_is_logged(path, caplog):
     hocket.watch(model, optimizer, path, steps=STEPS)
     train(model, optimizer)
     record, *caveat = caplog.records
-    assert all("measure again on a quiet machine" in each.message for each in caveat)
+    assert all("measure again" in each.message for each in caveat)  # other tests use the machine, too
     assert record.getMessage().startswith(f"{path}: 26 operations, 4 parameters, batch size 2; they sum to ")
 
 
