@@ -24,7 +24,8 @@ demo: $(FIRST)
 kernels: $(STAMP)
 	$(BIN)/python -m tests.kernels
 
-# Files of tests go by folder, not by how many tests they hold: those with real processes hold few and must not come last.
+# Files of tests go by folder, not by how many tests they hold: the docs' and those with real processes hold few, take
+# longest and must not come last.
 test: kernels
 	$(BIN)/python -m pytest -q -m "not slow and not long and not gpu" $(PARALLEL)
 

@@ -52,8 +52,9 @@ def test_one_process_needs_no_torchrun() -> None:
     assert losses(sys.executable, EXAMPLES / "gpt.py", *small).keys() == {1, 2, 3}
 
 
-NAMES = ("cnn", "resnet18_cifar", "gpt")
-IN_FRAMEWORKS = ("lightning_fabric", "accelerate_cnn")
+# A training of each kind in each run, and the others, which differ by their model, in long ones.
+NAMES = ("cnn", *(pytest.param(name, marks=pytest.mark.long) for name in ("resnet18_cifar", "gpt")))
+IN_FRAMEWORKS = ("accelerate_cnn", pytest.param("lightning_fabric", marks=pytest.mark.long))
 
 
 @pytest.mark.parametrize("name", NAMES)

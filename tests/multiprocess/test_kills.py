@@ -174,7 +174,7 @@ def training(mode: str, transport: str, servers: int, folder: Path) -> Iterator[
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("transport", ["gloo", "grpc"])
+@pytest.mark.parametrize("transport", ["gloo", pytest.param("grpc", marks=pytest.mark.long)])
 @pytest.mark.parametrize(("who", "how", "mode"), TABLE)
 def test_a_job_ends_or_goes_on_as_the_table_says(
     who: str, how: signal.Signals, mode: str, transport: str, tmp_path: Path
