@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -61,12 +61,19 @@ def planned_by(
         )
 
 
-def step_sheet(rows: Sequence[ResultRow], *, of: str, wide: bool, title: str = "") -> Sheet:
-    """The table of ``rows``, which one of the policy ``of`` stands out from."""
+def step_sheet(
+    rows: Sequence[ResultRow],
+    *,
+    of: str,
+    wide: bool,
+    title: str = "",
+    alike_s: Mapping[str, float] | None = None,
+) -> Sheet:
+    """The table of ``rows``, which one of the policy ``of`` stands out from; ``alike_s``: as columns."""
     from hocket.columns import in_one_line
     from hocket.report.step_table import best_first, step_columns
 
-    columns = step_columns(rows, wide=wide)
+    columns = step_columns(rows, wide=wide, alike_s=alike_s)
     bold = [row.policy == of for row in best_first(rows)]
     return Sheet(title, columns if wide else in_one_line(columns), bold)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from hocket.columns import (
     Cell,
@@ -105,8 +105,13 @@ def _setup_columns(rows: Sequence[ResultRow]) -> list[Column]:
     return [column.as_clear() for i, column in enumerate(columns) if len({each[i] for each in setups}) > 1]
 
 
-def step_columns(rows: Sequence[ResultRow], *, wide: bool = False) -> list[Column]:
-    """The columns of ``rows``, best first, with how much longer each step is than the usual policy's."""
+def step_columns(
+    rows: Sequence[ResultRow], *, wide: bool = False, alike_s: Mapping[str, float] | None = None
+) -> list[Column]:
+    """The columns of ``rows``, best first, with how much longer each step is than the usual policy's.
+
+    ``alike_s``: as :class:`hocket.tuner.Tuning` has it, a step by some policies if all took the mean.
+    """
     order = best_first(rows)
     columns = ranking_columns(order) if wide else narrow(ranking_columns(order))
     usual = usual_row(order)
@@ -116,6 +121,10 @@ def step_columns(rows: Sequence[ResultRow], *, wide: bool = False) -> list[Colum
         step = next(k for k, column in enumerate(columns) if column.heading == "Step time")
         against = Column(f"Against {usual.policy}", [_signed_cell(value) for value in apart], meaning, "%")
         columns.insert(step + 1, against)
+    if alike_s:
+        unit = time_unit(row.iteration_s for row in rows)
+        times_s = [alike_s.get(row.policy) for row in order]
+        columns.append(time_column("If alike", times_s, unit, "A step if all took as long as the mean one."))
     return columns
 
 

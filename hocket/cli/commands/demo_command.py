@@ -159,11 +159,17 @@ def demo(
                     timeline_document(shown, row) | {"origin": msgspec.to_builtins(made)}, output / name
                 )
         where = on_workers(found.best, scaled_text(network.bandwidth_bps, "bit/s"))
-        told = ranking_verdict(found.ranked, where)
+        told = ranking_verdict(found.ranked, where, found.alike_s, found.alike_bound_s)
         answers.append(f"{model} by {_EXCHANGES[architecture].lower()}, {told}")
         answers += uncertain_gain(graph, found.ranked, found.alike_s)
         sheets.append(
-            step_sheet(found.ranked, of=found.best.policy, wide=out.wide, title=_EXCHANGES[architecture])
+            step_sheet(
+                found.ranked,
+                of=found.best.policy,
+                wide=out.wide,
+                title=_EXCHANGES[architecture],
+                alike_s=found.alike_s,
+            )
         )
     write_whole(render(entries).encode(), page)
     asked = [*step_settings(context, network), *of_network]

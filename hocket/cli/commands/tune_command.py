@@ -195,7 +195,7 @@ def tune(
             memory_answers(memory, [verdict, *beside, *caution(graph), *settled(graph, ranked)]),
             assumptions=assumptions(graph, applying(settings, exchange.value)),
             sheets=[
-                step_sheet(ranked, of=best.policy, wide=out.wide),
+                step_sheet(ranked, of=best.policy, wide=out.wide, alike_s=found.alike_s),
                 *(
                     [step_sheet(over, of="", wide=out.wide, title="Over the limit")]
                     if over and over != ranked

@@ -103,3 +103,12 @@ def test_a_legend_says_each_heading_once_without_its_unit():
     columns = in_one_line(step_columns([fake_row("tac"), fake_row("fifo")]))
     assert [column.title for column in columns][1:3] == ["Step [ms]", "Against fifo [%]"]
     assert legend(columns[2:3]) == "Against fifo: the step's difference, + longer and - shorter."
+
+
+def test_steps_that_would_be_alike_stand_beside_those_that_differ() -> None:
+    rows = [fake_row("tac"), fake_row("fifo"), fake_row("random")]
+    assert "If alike" not in [column.heading for column in step_columns(rows, alike_s={})]
+    columns = step_columns(rows, alike_s={"tac": 0.25, "fifo": 0.5})
+    policies, alike = columns[0], columns[-1]
+    found = {policy.text: cell.value for policy, cell in zip(policies.cells, alike.cells, strict=True)}
+    assert (alike.title, found) == ("If alike", {"tac": 250.0, "fifo": 500.0, "random": None})
