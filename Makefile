@@ -29,10 +29,10 @@ kernels: $(STAMP)
 test: kernels
 	$(BIN)/python -m pytest -q -m "not slow and not long and not gpu" $(PARALLEL)
 
-# Labs alone: their nodes have both processors.
+# What measures a lab's network does so alone, with both processors.
 test-slow: kernels
-	$(BIN)/python -m pytest -q -m "slow and not long" $(PARALLEL) --ignore tests/lab
-	$(BIN)/python -m pytest -q -m "slow and not long" tests/lab
+	$(BIN)/python -m pytest -q -m "slow and not long" $(PARALLEL) --ignore tests/lab/measured
+	$(BIN)/python -m pytest -q -m "slow and not long" tests/lab/measured
 
 # On a machine with a GPU and a torch that was built for it; without one every test of it is skipped.
 test-gpu: $(STAMP)

@@ -49,15 +49,15 @@ def test_what_differs_between_ranks_is_refused_on_all_of_them() -> None:
 @pytest.mark.parametrize(
     ("how", "told"),
     [
-        ("kill", GONE),
         ("kill, no buffers, seen later", GONE),
         ("kill in backward", GONE),
         ("kill, ready", GONE),
-        ("kill, no buffers, ready", GONE),
         ("raise halfway, listed", GONE),
-        ("raise halfway, ready", GONE),
-        ("return, ready", DONE),
         ("return", DONE),
+        pytest.param("kill", GONE, marks=pytest.mark.long),
+        pytest.param("kill, no buffers, ready", GONE, marks=pytest.mark.long),
+        pytest.param("raise halfway, ready", GONE, marks=pytest.mark.long),
+        pytest.param("return, ready", DONE, marks=pytest.mark.long),
     ],
 )
 def test_a_rank_that_goes_is_named_by_the_others(tmp_path: Path, how: str, told: str) -> None:
@@ -72,7 +72,7 @@ def test_a_rank_that_goes_is_named_by_the_others(tmp_path: Path, how: str, told:
 
 
 @pytest.mark.parametrize("sums_up", [False, True])
-@pytest.mark.parametrize("seed", [0, 3])
+@pytest.mark.parametrize("seed", [0, pytest.param(3, marks=pytest.mark.long)])
 def test_a_rank_that_goes_is_named_where_work_is_done_later(tmp_path: Path, seed: int, sums_up: bool) -> None:
     options = {"fail_at": 7, "how": "kill, ready", "delayed": [seed], "sums_up": sums_up}
     ranks = Ranks(f"{CASES}:failing", 2, options, tmp_path)

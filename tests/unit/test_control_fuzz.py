@@ -7,6 +7,6 @@ import pytest
 from tests.fuzz.control import faults
 
 
-@pytest.mark.parametrize("inputs", [1500, pytest.param(40_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("inputs", [1500, pytest.param(40_000, marks=pytest.mark.long)])
 def test_damaged_messages_are_served_or_refused(inputs: int) -> None:
     assert faults(inputs, seed=7) == {}

@@ -172,7 +172,7 @@ def test_a_standard_output_that_takes_nothing(redirection: str, json_flag: str) 
     assert ran.stderr.count("\n") == 1
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(300)  # it compiles everything
 def test_it_runs_where_nothing_can_be_cached() -> None:
     # Numba finds no place for its cache when neither the package's folder nor a home can be written.

@@ -22,14 +22,13 @@ def test_replays_are_near_their_predictions(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(accuracy, "_LAB", name)
-    arguments = ("--step", "chain", "--policy", "tac,random,ddp", "--workers", "1,2", "--servers", "1")
+    arguments = ("--step", "chain", "--policy", "tac,ddp", "--workers", "1,2", "--servers", "1")
     arguments += ("--rate", "250mbit", "--transfer", "200ms", "--steps", "8", "--skip", "2")
     ran = hocket("bench", "predict", *arguments, "--plot", str(tmp_path / "page.html"), "--json")
     assert ran.status == 0, ran.err
     rows = json.loads(ran.out)["rows"]
     assert [(row["policy"], row["mode"], row["workers"], row["servers"]) for row in rows] == [
         *(("tac", mode, workers, 1) for mode in ("async", "sync") for workers in (1, 2)),
-        *(("random", mode, workers, 1) for mode in ("async", "sync") for workers in (1, 2)),
         ("ddp", "sync", 2, 0),
     ]
     for row in rows:
@@ -38,11 +37,10 @@ def test_replays_are_near_their_predictions(
         if row["mode"] == "sync" or row["workers"] == 1:
             alone = row["workers"] == 1 or row["policy"] == "ddp"
             assert abs(row["error"]) < (_ALONE if alone else _TOGETHER), row
-    for policy in ("tac", "random"):
-        own = {(row["mode"], row["workers"]): row for row in rows if row["policy"] == policy}
-        for what in ("measured", "predicted"):
-            # When asynchronous workers come together differs from run to run: they are somewhere between
-            # waiting for each other in every step and never meeting at all.
-            least, most = own["sync", 2][what], 2 * own["async", 1][what]
-            assert 0.95 * least < own["async", 2][what] < 1.05 * most, (policy, what)
+    own = {(row["mode"], row["workers"]): row for row in rows if row["policy"] == "tac"}
+    for what in ("measured", "predicted"):
+        # When asynchronous workers come together differs from run to run: they are somewhere between
+        # waiting for each other in every step and never meeting at all.
+        least, most = own["sync", 2][what], 2 * own["async", 1][what]
+        assert 0.95 * least < own["async", 2][what] < 1.05 * most, what
     assert "Predicted against measured" in (tmp_path / "page.html").read_text()
