@@ -14,10 +14,12 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from multiprocessing import forkserver, get_context
+from multiprocessing.util import get_temp_dir
 from pathlib import Path
 from typing import Any
 
 _CONTEXT = get_context("forkserver")
+get_temp_dir()  # of the forking process's socket, for good: a test's own TMPDIR may be too long for one
 
 
 @contextlib.contextmanager
