@@ -167,11 +167,14 @@ def _kind_of_examples(graph: StepGraph) -> str:
 def _named(graph: StepGraph) -> str:
     """The step's model, and of a step that was derived what its durations are for."""
     from hocket.datasheets import DEVICES
+    from hocket.models import zoo
 
     if not graph.precision and graph.device not in DEVICES:
         return graph.model
+    of_slim = graph.model in zoo.names() and "TF-Slim" in zoo.spec(graph.model).description
+    whose = " (TF-Slim's, not torchvision's)" if of_slim else ""
     said = graph.precision if graph.precision not in ("", "fp32") else "float32 without TF32"
-    return f"{graph.model} as derived for {graph.device} ({said})"
+    return f"{graph.model}{whose} as derived for {graph.device} ({said})"
 
 
 def assumed(

@@ -210,11 +210,15 @@ def _computing_share(row: Prediction) -> float:
 
 
 def _is_all_computing(row: Prediction) -> bool:
-    """True if more workers of a collective would add nearly as many examples: only updates limit them."""
+    """True if more workers of a collective would add nearly as many examples: only updates limit them.
+
+    What waiting for slower workers takes counts as computing: no order of transfers changes it.
+    """
     from hocket.report.verdicts import LITTLE
 
     computes = "processors" in row.bottleneck and _computing_share(row) >= 1 - LITTLE
-    return computes and not row.servers and (row.efficiency or 0.0) >= _EFFICIENT
+    efficient = (row.efficiency or 0.0) + (row.uneven_fraction or 0.0) >= _EFFICIENT
+    return computes and efficient and not row.servers
 
 
 def _beyond_computing(context: typer.Context, row: Prediction, graph: StepGraph) -> str:

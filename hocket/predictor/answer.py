@@ -97,7 +97,7 @@ def _costs(rows: Sequence[Prediction]) -> list[str]:
     if fast is not low and fast.cost_per_example and low.cost_per_example and is_faster(fast, low):
         dearer, faster = fast.cost_per_example / low.cost_per_example, fast.throughput / low.throughput
         said += (
-            f"; the fastest row, {fast.machines}, costs {dearer:.2f}x as much an example as that"
+            f"; the fastest row, {fast.machines}, costs {dearer:.2f}x as much an example as {low.machines}"
             f" and is {faster:.2f}x as fast"
         )
     return [said]
@@ -112,7 +112,7 @@ def _decides(curve: Sequence[Prediction]) -> str:
         return "; the network decides at every number tried"
     before = curve[len(curve) - len(bound) - 1].workers
     if not bound:
-        return f"; computing decides up to {counted(before, 'worker')}"
+        return f"; computing, not the network, decides up to {counted(before, 'worker')}"
     workers = bound[0].workers
     tried = f" (between {before} and {workers} none was tried)" if before < workers - 1 else ""
     return f"; the network decides from {counted(workers, 'worker')} on{tried}"

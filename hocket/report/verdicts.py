@@ -46,7 +46,7 @@ def clipping_verdict(rows: Sequence[ResultRow], unclipped: ResultRow | None) -> 
     how = unclipped.title
     if unclipped.architecture != "fsdp":
         how += ", whole reductions" + (
-            ", without a search" if any(row.policy == SEARCH for row in rows) else ""
+            ", none searched for" if any(row.policy == SEARCH for row in rows) else ""
         )
     return f"unclipped a step takes {_step(unclipped, usual)} ({how}), {theirs}"
 
@@ -62,7 +62,7 @@ def halves_verdict(rows: Sequence[ResultRow], plans: Mapping[str, Plan]) -> str:
     best = min(halved, key=lambda row: row.iteration_s)
     whole = min((row for row in rows if row not in halved), key=lambda row: row.iteration_s)
     times = f"with reductions in halves {_step(best, whole)} at best ({best.title})"
-    searched = ", without a search" if any(row.policy == SEARCH for row in halved) else ""
+    searched = ", none searched for" if any(row.policy == SEARCH for row in halved) else ""
     return f"{times}, with whole ones alone {_step(whole, best)} ({whole.title}{searched})"
 
 

@@ -162,7 +162,7 @@ def test_pages_link_to_files_that_a_clone_has() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("page", [one for one in PAGES if one not in APART], ids=lambda page: page.stem)
 def test_the_code_of_a_page_runs(page: Path, tmp_path: Path) -> None:
     run_blocks(page, tmp_path)

@@ -48,7 +48,7 @@ def test_a_second_run_begins_with_the_plan_of_the_first_and_settles_by_step_thir
     told = again(tmp_path, measured=measured)
     assert told["second"]["plan"] == told["first"]["plan"]
     assert told["second"]["steps"] <= 12
-    assert any("it was chosen on 20" in line for line in told["second"]["why"])
+    assert any("an earlier run chose it on 20" in line for line in told["second"]["why"])
     assert told["files"] == 1
     assert told["second"]["loading"] == 0
 
@@ -75,7 +75,7 @@ def test_a_checkpoint_brings_the_choice_back_where_nothing_else_is_kept(tmp_path
 )
 def test_what_is_no_choice_for_this_training_is_chosen_anew(changes: dict[str, Any], tmp_path: Path) -> None:
     told = again(tmp_path, **changes)
-    assert not any("it was chosen on" in line for line in told["second"]["why"])
+    assert not any("an earlier run chose it on" in line for line in told["second"]["why"])
     assert told["second"]["steps"] <= 12 + 60
     assert told["files"] == (2 if "hidden" in changes else 1)
 

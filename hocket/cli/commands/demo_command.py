@@ -179,7 +179,7 @@ def demo(
         assumptions=f"Simulated from this machine's profile; {assumptions(graph, asked)}",
         sheets=sheets,
         remarks=[f"Why, in pictures: {page}", *([] if out.wide else [MORE])],
-        following="hocket profile train.py -o step.json  # train.py: your script",
+        following="hocket profile train.py -o step.json  # train.py: your script as it is under DDP",
     )
     note(f"the profile, {output / 'step.json'}: {measured_step(measured)}")
     if graph.caveat:

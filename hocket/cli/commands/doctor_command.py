@@ -84,7 +84,7 @@ def _following(found: Examination, *, launched: bool) -> str:
     machines = len({each.machine for each in found.ranks})
     if launched and machines > 1:
         return "on every machine 'hocket train' with torchrun's options, the same as here, and your script"
-    return "hocket profile train.py -o step.json  # train.py: your script"
+    return "hocket profile train.py -o step.json  # train.py: your script as it is under DDP"
 
 
 def _where(found: Examination) -> str:

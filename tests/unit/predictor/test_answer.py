@@ -228,7 +228,7 @@ def test_the_fastest_row_has_its_price_beside_the_cheapest() -> None:
     rows = [row(1, 50, cost_per_example=4e-6, **reduced), row(8, 300, cost_per_example=6e-6, **reduced)]
     assert answers(rows)[-1] == (
         "cheapest of these rows: 1 worker, 4 per million examples;"
-        " the fastest row, 8 workers, costs 1.50x as much an example as that and is 6.00x as fast"
+        " the fastest row, 8 workers, costs 1.50x as much an example as 1 worker and is 6.00x as fast"
     )
     assert answers(rows[1:])[-1] == "cost: 8 workers, 6 per million examples"
 
@@ -463,7 +463,7 @@ COMPUTING = {"servers": 0, "mode": "sync", "architecture": "allreduce", "bottlen
     [
         ((1, 2, 3, 4), 3, "; the network decides from 3 workers on"),
         ((1, 2, 8, 64), 8, "; the network decides from 8 workers on (between 2 and 8 none was tried)"),
-        ((1, 2, 4), 5, "; computing decides up to 4 workers"),
+        ((1, 2, 4), 5, "; computing, not the network, decides up to 4 workers"),
     ],
 )
 def test_a_collectives_answer_says_from_which_number_the_network_decides(

@@ -46,7 +46,7 @@ def test_a_bound_that_counts_no_waits_says_so_where_workers_wait():
     )
 
 
-@pytest.mark.parametrize(("best", "said"), [("search", ", without a search"), ("caramel", "")])
+@pytest.mark.parametrize(("best", "said"), [("search", ", none searched for"), ("caramel", "")])
 def test_unclipped_and_whole_reductions_that_no_search_was_made_for_are_told_so(best, said):
     of = {"architecture": "allreduce", "model": "toy", "compute_order": ()}
     halved = Plan(policy="search", reductions=(Reduction(parameters=("a",), halves=True),), **of)
