@@ -175,7 +175,14 @@ def test_two_machines_measure_train_and_keep_their_plan_as_the_guide_says(tmp_pa
         pytest.skip("labs need root and tc")
     lab = f"two{os.getpid()}"  # so that two test runs on a machine do not remove each other's
     page = tmp_path / MACHINES.name
-    page.write_text(MACHINES.read_text().replace("--name two", f"--name {lab}"))
+    text = MACHINES.read_text().replace("--name two", f"--name {lab}")
+    # Once in turn, and fewer steps of a plan that is given: how fast plans are is no matter here.
+    text = text.replace("for turn in 1 2 3", "for turn in 1")
+    page.write_text(
+        re.sub(
+            r"(--plan plan.json images.py)$|(--plan plan.json images.py)(?= &)", r"\1\2 20", text, flags=re.M
+        )
+    )
     try:
         _, measured, trained, again, compared, _ = run_blocks(page, tmp_path)
     finally:
@@ -189,7 +196,7 @@ def test_two_machines_measure_train_and_keep_their_plan_as_the_guide_says(tmp_pa
     plan = load_plan(tmp_path / "plan.json")
     assert f"'{plan.policy}' stays: " in trained
     assert f"'{plan.policy}' stays: it was given, and no other was tried" in again
-    assert re.findall(r"rate under '(.*)': [0-9.]+ steps/s\n", compared) == ["ddp", plan.policy] * 3
+    assert re.findall(r"rate under '(.*)': [0-9.]+ steps/s\n", compared) == ["ddp", plan.policy]
 
 
 @pytest.mark.slow

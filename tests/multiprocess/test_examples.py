@@ -54,7 +54,7 @@ def test_one_process_needs_no_torchrun() -> None:
 
 # A training of each kind in each run, and the others, which differ by their model, in long ones.
 NAMES = ("cnn", *(pytest.param(name, marks=pytest.mark.long) for name in ("resnet18_cifar", "gpt")))
-IN_FRAMEWORKS = ("accelerate_cnn", pytest.param("lightning_fabric", marks=pytest.mark.long))
+IN_FRAMEWORKS = ("lightning_fabric", "accelerate_cnn")
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -83,6 +83,7 @@ def test_losses_are_those_of_ddp(name: str) -> None:
     assert trained(name, "--steps", "12") == pytest.approx(expected, rel=1e-4)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", IN_FRAMEWORKS)
 def test_losses_in_frameworks_are_those_of_their_ddp(name: str) -> None:
     expected = trained(name, "--steps", "4", "--ddp")

@@ -74,6 +74,14 @@ TABLE = {
 }
 
 
+# One of each kind of end; the other rows are in long runs.
+EACH_RUN = [
+    ("server", signal.SIGKILL, "async"),
+    ("worker", signal.SIGKILL, "async"),
+    ("worker", signal.SIGSTOP, "sync"),
+]
+
+
 class Training:
     """A job that runs, by what its workers print."""
 
@@ -175,7 +183,10 @@ def training(mode: str, transport: str, servers: int, folder: Path) -> Iterator[
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("transport", ["gloo", pytest.param("grpc", marks=pytest.mark.long)])
-@pytest.mark.parametrize(("who", "how", "mode"), TABLE)
+@pytest.mark.parametrize(
+    ("who", "how", "mode"),
+    [pytest.param(*row, marks=[] if row in EACH_RUN else [pytest.mark.long]) for row in TABLE],
+)
 def test_a_job_ends_or_goes_on_as_the_table_says(
     who: str, how: signal.Signals, mode: str, transport: str, tmp_path: Path
 ) -> None:
