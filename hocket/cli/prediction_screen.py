@@ -13,7 +13,7 @@ from hocket.cli.list_options import singly
 from hocket.cli.next_command import beyond_order, measure_again
 from hocket.cli.screen import MORE, NETWORK_OPTIONS, Sheet, command_line, show
 from hocket.cli.step_screen import trains_on
-from hocket.text import capitalized, scaled_text
+from hocket.text import capitalized, counted, scaled_text
 
 if TYPE_CHECKING:
     from hocket.graph import StepGraph
@@ -201,7 +201,8 @@ def _computing(row: Prediction) -> str:
     saves = "nothing" if rest == "0%" else f"at most {rest}"
     waits = share - row.bottleneck_utilization >= 0.005  # a percent, rounded
     takes = "computing and waiting for slower workers take" if waits else "computing takes"
-    return f"{takes} {share:.0%} of a step: reordering transfers could save {saves}"
+    with_workers = f"with {counted(row.workers, 'worker')}"
+    return f"{takes} {share:.0%} of a step {with_workers}: reordering transfers could save {saves}"
 
 
 def _computing_share(row: Prediction) -> float:

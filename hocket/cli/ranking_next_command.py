@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from hocket.graph.result import ResultRow
     from hocket.network import Network
 
-# At this rho training gained nothing, and by so much a busy machine may compute too slowly: the README's
-# example took up to 16 times as long as there on a slower computer that others used.
-_RHO_OF_GAINS, _MOST_TOO_SLOW = 0.5, 32
+# So much too slowly a busy machine may compute: the README's example took up to 16 times as long as there on
+# a slower computer that others used.
+_MOST_TOO_SLOW = 32
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +36,8 @@ class ShownRanking:
         The best plan and its file.
     rows
         The rows that are ranked, the best first.
+    alike_s
+        Of some of them a step if all took the mean, by policy.
     may_be_zero
         The gain is less than the profile may be off by.
     none_fits
@@ -49,6 +51,7 @@ class ShownRanking:
     plan: Plan
     path: str
     rows: Sequence[ResultRow]
+    alike_s: Mapping[str, float]
     may_be_zero: bool
     none_fits: bool
     copies_are_faster: bool
@@ -64,9 +67,9 @@ def after_ranking(context: typer.Context, shown: ShownRanking) -> str:
         (_without_network(context, shown.rows) if _is_doubtful(context, shown) else "")
         or _after_measuring_again(context, shown)
         or (_with_copies(context, shown.network) if shown.copies_are_faster else "")
-        or _without_gain(context, shown.rows, shown.network)
-        or (_uncertain(context, shown) if shown.may_be_zero else "")
+        or _without_gain(context, shown)
         or best_buckets(shown.rows)
+        or (_uncertain(context, shown) if shown.may_be_zero else "")
         or train_command(context, shown.graph, shown.plan, shown.network, shown.path)
     )
 
@@ -104,15 +107,19 @@ def _without_network(context: typer.Context, rows: Sequence[ResultRow]) -> str:
 
 def _far_below_gains(best: ResultRow) -> str:
     """A clause on a rho that stays without a gain if computing was measured far too slow; "" elsewhere."""
-    if best.architecture != "allreduce" or best.rho * _MOST_TOO_SLOW >= _RHO_OF_GAINS:
+    from hocket.report.uncertain_gain import RHO_OF_GAINS
+
+    if best.architecture != "allreduce" or best.rho * _MOST_TOO_SLOW >= RHO_OF_GAINS:
         return ""
     return f"rho is {rho_text(best.rho)}, with computing {_MOST_TOO_SLOW} times as fast still under 0.5"
 
 
 def _uncertain(context: typer.Context, shown: ShownRanking) -> str:
     """The command for a gain that may be zero: training tries plans itself, where there can be one."""
+    from hocket.report.uncertain_gain import RHO_OF_GAINS
+
     best = shown.rows[0]
-    if best.architecture == "allreduce" and best.rho >= _RHO_OF_GAINS:
+    if best.architecture == "allreduce" and best.rho >= RHO_OF_GAINS:
         return train_command(context, shown.graph, shown.plan, shown.network, None)
     return beyond_order(
         context,
@@ -151,19 +158,19 @@ def _tune_with_more(context: typer.Context) -> str:
     return command_line(context, "hocket", "tune", str(context.params["step"]), like=STEP, workers=workers)
 
 
-def _without_gain(context: typer.Context, rows: Sequence[ResultRow], network: Network) -> str:
+def _without_gain(context: typer.Context, shown: ShownRanking) -> str:
     """The command for where no plan gains more than little: it asks of another network or more workers."""
     from hocket.report.verdicts import gained, gains
 
-    if gains(rows):
+    if gains(shown.rows, shown.alike_s):
         return ""
-    best = rows[0]
+    best, gain = shown.rows[0], gained(shown.rows, shown.alike_s)
     what = "the best units gain" if best.architecture == "fsdp" else "the order of transfers gains"
     return beyond_order(
         context,
-        f"{what} {percent_text(gained(rows)) if gained(rows) else 'nothing'}",
+        f"{what} {percent_text(gain) if gain else 'nothing'}",
         workers=best.workers,
-        faster_bps=network.bandwidth_bps if best.rho > 1 else None,
+        faster_bps=shown.network.bandwidth_bps if best.rho > 1 else None,
         architecture=best.architecture,
     )
 

@@ -1,4 +1,4 @@
-"""Gains that are less than a step may be off by, as the profile's steps differ."""
+"""Gains that are less than a step may be off by, or than training was seen to have."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ from collections.abc import Mapping, Sequence
 from hocket.graph import StepGraph
 from hocket.graph.result import ResultRow, is_level
 from hocket.predictor.prediction_range import RANGE_WORDS, computing_error
-from hocket.report.verdicts import usual_row
-from hocket.text import percent_text
+from hocket.report.verdicts import best_row, gained, usual_row
+from hocket.text import percent_text, rho_text
+
+RHO_OF_GAINS = 0.5
+"""Transfers over computing: here training gained nothing over DDP's best bucket, above it did."""
 
 
 def uncertain_gain(
@@ -16,20 +19,32 @@ def uncertain_gain(
 ) -> list[str]:
     """A sentence on a gain over the usual policy that measuring ``graph`` may have made up; none elsewhere.
 
-    ``rows``: of one setup, the first of those that none beats is judged; ``alike_s``: as
-    :class:`hocket.tuner.Tuning` has it: a gain that is smaller if all steps were alike counts as that.
+    ``rows``: of one setup, the first of those that none beats is judged; ``alike_s`` as in
+    :func:`hocket.report.verdicts.gained`.
     """
-    best, usual, alike = min(rows, key=lambda row: row.iteration_s), usual_row(rows), alike_s or {}
-    error = computing_error(graph)
+    best, usual, error = best_row(rows), usual_row(rows), computing_error(graph)
     if usual is None or error is None or error.source != "recorded":
         return []
-    gain, off = 1 - best.iteration_s / usual.iteration_s, error.seconds / usual.iteration_s
-    if best.policy in alike and usual.policy in alike:
-        gain = min(gain, 1 - alike[best.policy] / alike[usual.policy])
+    gain, off = gained(rows, alike_s), error.seconds / usual.iteration_s
     if is_level(best.iteration_s, usual.iteration_s) or gain >= off:
         return []
     return [
-        f"{best.policy}'s gain over {usual.policy} ({percent_text(max(gain, 0.0))}) is less than the mean"
-        f" step of the profile may be off by ({percent_text(off)}, {RANGE_WORDS['recorded']}), so it may be"
-        " zero"
+        f"{best.policy}'s gain over {usual.policy} ({percent_text(gain)}) is less than the profile's own"
+        f" error ({percent_text(off)}, {RANGE_WORDS['recorded']}), so it may be zero"
+    ]
+
+
+def below_gains(rows: Sequence[ResultRow]) -> list[str]:
+    """A sentence on a rho below that of all gains that were measured, for a step that is trained on CPUs.
+
+    None where nothing is said to gain.
+    """
+    best, usual = best_row(rows), usual_row(rows)
+    if best.architecture != "allreduce" or best.rho >= RHO_OF_GAINS:
+        return []
+    if usual is None or is_level(best.iteration_s, usual.iteration_s):
+        return []
+    return [
+        f"rho is {rho_text(best.rho)}: in training at rho {RHO_OF_GAINS}, where there is more to gain, no"
+        " order gained over DDP with its best bucket, so take the gain over that as zero"
     ]

@@ -89,7 +89,7 @@ def ranking_verdict(
     :class:`hocket.tuner.Tuning` has them, the times where no step is slower than another; where uneven steps
     make up a gain, all figures but the last are of those.
     """
-    best, usual = _first(rows), usual_row(rows)
+    best, usual = best_row(rows), usual_row(rows)
     buckets = best_buckets_row(rows)
     level = [row for row in rows if is_level(row.iteration_s, best.iteration_s)]
     if usual in level:
@@ -118,7 +118,7 @@ def ranking_remarks(rows: Sequence[ResultRow], alike_s: Mapping[str, float] | No
 
     The last where it gains nearly as much; ``alike_s`` as in :func:`ranking_verdict`.
     """
-    best = _first(rows)
+    best = best_row(rows)
     rho = rho_text(best.rho)
     remarks = [f"Rho {rho}: a step's transfers, by {best.policy}, take {rho} times as long as its computing"]
     buckets, usual = best_buckets_row(rows), usual_row(rows)
@@ -156,17 +156,24 @@ def best_buckets_row(rows: Sequence[ResultRow]) -> ResultRow | None:
     return next((row for row in rows if row.policy == BEST_BUCKETS), None)
 
 
-def gains(rows: Sequence[ResultRow]) -> bool:
+def gains(rows: Sequence[ResultRow], alike_s: Mapping[str, float] | None = None) -> bool:
     """Tell whether the fastest of ``rows`` gains more than little over the usual policy; yes without that."""
-    return usual_row(rows) is None or gained(rows) > LITTLE
+    return usual_row(rows) is None or gained(rows, alike_s) > LITTLE
 
 
-def gained(rows: Sequence[ResultRow]) -> float:
-    """The part of the usual policy's step that the fastest of ``rows`` saves; 0 where they are level."""
-    usual, best_s = usual_row(rows), min(row.iteration_s for row in rows)
-    if usual is None or is_level(usual.iteration_s, best_s):
+def gained(rows: Sequence[ResultRow], alike_s: Mapping[str, float] | None = None) -> float:
+    """The part of the usual policy's step that the fastest of ``rows`` saves; 0 where they are level.
+
+    ``alike_s``: as :class:`hocket.tuner.Tuning` has it: a gain that is smaller if all steps were alike counts
+    as that.
+    """
+    usual, best, alike = usual_row(rows), best_row(rows), alike_s or {}
+    if usual is None or is_level(usual.iteration_s, best.iteration_s):
         return 0.0
-    return 1 - best_s / usual.iteration_s
+    gain = 1 - best.iteration_s / usual.iteration_s
+    if best.policy in alike and usual.policy in alike:
+        gain = min(gain, 1 - alike[best.policy] / alike[usual.policy])
+    return max(gain, 0.0)
 
 
 def comparison_verdict(comparison: Comparison) -> str:
@@ -203,7 +210,7 @@ def _beaten_by_none(best: ResultRow, name: str) -> str:
     return f"nothing to gain over {name}" if proven else f"no other policy beats {name}"
 
 
-def _first(rows: Sequence[ResultRow]) -> ResultRow:
+def best_row(rows: Sequence[ResultRow]) -> ResultRow:
     """The first of ``rows``, as they are ranked, that none beats."""
     least_s = min(row.iteration_s for row in rows)
     return next(row for row in rows if is_level(row.iteration_s, least_s))

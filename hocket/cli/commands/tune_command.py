@@ -36,6 +36,7 @@ from hocket.cli.step_screen import (
     measured_gains,
     remarks_on,
     step_sheet,
+    trains_on,
     whole_remark,
 )
 from hocket.cli.tuning_progress import tuning_progress
@@ -104,7 +105,7 @@ def tune(
         sharded_remark,
     )
     from hocket.report.step_page import render
-    from hocket.report.uncertain_gain import uncertain_gain
+    from hocket.report.uncertain_gain import below_gains, uncertain_gain
     from hocket.report.verdicts import (
         clipping_verdict,
         halves_verdict,
@@ -178,6 +179,7 @@ def tune(
     else:
         where = on_workers(best, link_text(network, best.workers), clip=planning.clip)
         doubts = uncertain_gain(graph, ranked, found.alike_s)
+        doubts += below_gains(ranked) if trains_on(graph) else []
         beside = [capitalized(line) for line in doubts]
         if planning.clip:
             said = clipping_verdict(found.ranked, found.unclipped), halves_verdict(found.ranked, found.plans)
@@ -222,6 +224,7 @@ def tune(
                     plan=found.plan,
                     path=str(written),
                     rows=ranked,
+                    alike_s=found.alike_s,
                     may_be_zero=bool(doubts),
                     none_fits=none_fits,
                     copies_are_faster=copied is not None,

@@ -37,13 +37,13 @@ def test_where_computing_is_all_of_a_step_the_next_commands_end(in_tmp: Path) ->
     asked = ("predict", BRANCHES, "--workers", "2,4")
     said = following(*asked, "--steps", "20")
     assert said == (
-        f"hocket predict {BRANCHES} --workers 2,4 --jitter 0.05  # computing takes 100% of a step: reordering"
-        " transfers could save nothing; do steps that vary, as real ones do, wait much?"
+        f"hocket predict {BRANCHES} --workers 2,4 --jitter 0.05  # computing takes 100% of a step with 4"
+        " workers: reordering transfers could save nothing; do steps that vary, as real ones do, wait much?"
     )
     varied = following(*asked, "--jitter", "0.05")
     assert varied.startswith(
         "hocket rent --example-offers > offers.csv  # computing and waiting for slower workers take 100% of a"
-        " step: reordering transfers could save nothing;"
+        " step with 4 workers: reordering transfers could save nothing;"
     )
     assert varied.endswith(
         "with a fixed update size: hocket rent FILE.py:FACTORY --offers offers.csv --examples 90M"
