@@ -213,7 +213,7 @@ def _computing_share(row: Prediction) -> float:
 def _is_all_computing(row: Prediction) -> bool:
     """True if more workers of a collective would add nearly as many examples: only updates limit them.
 
-    What waiting for slower workers takes counts as computing: no order of transfers changes it.
+    Waiting for slower workers counts as computing: no order of transfers changes it.
     """
     from hocket.report.verdicts import LITTLE
 

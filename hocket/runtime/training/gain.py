@@ -15,7 +15,7 @@ from hocket.text import counted
 
 # Of a step: what is less is no gain that turns of some steps could show.
 _LEAST = 1.02
-_OTHERS = 2  # times as long as one transfer of all gradients: what a step waits more is not for the network
+_OTHERS = 2  # times as long as one transfer of all gradients: what a step waits more is not for that
 _LAST_STEPS = 8  # of a baseline that was not tried, but is in force
 
 
@@ -47,7 +47,7 @@ def gain_line(recorder: SpanRecorder, choice: Choice, barriers: Barriers) -> str
         f" the network {network_s * 1e3:.1f} ms in one transfer"
     )
     if usual_s - compute_s > _OTHERS * network_s:
-        needs += "; most of its waiting is for other ranks or programs, which no order of transfers ends"
+        needs += "; it waits for more than that: other ranks are later, or the network slower than measured"
     if most < _LEAST:
         return f"gain: there is none to have: {needs}"
     rest = barriers.usual() if most > _LEAST * won else ""

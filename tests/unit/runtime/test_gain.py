@@ -107,7 +107,7 @@ def test_where_there_is_nothing_to_win_that_is_said(worker: Worker) -> None:
 
 def test_waiting_that_no_transfer_explains_is_no_gain_to_have(worker: Worker) -> None:
     """A step computes for 20 ms, and one transfer takes 19 ms; it takes as long as two of them besides."""
-    others = "; most of its waiting is for other ranks or programs, which no order of transfers ends"
+    others = "; it waits for more than that: other ranks are later, or the network slower than measured"
     assert gain_line(worker.recorder, settled(whole=[0.059]), Barriers()).endswith(others)
     assert not gain_line(worker.recorder, settled(whole=[0.057]), Barriers()).endswith(others)
 

@@ -71,6 +71,7 @@ def test_strangers_do_not_make_friends_wait(tmp_path: Path, capsys: pytest.Captu
             f" take {p99_ms['kept']:.0f} ms on a connection that is kept, {p99_ms['new']:.0f} ms on new ones;"
             f" memory grew by {grown_bytes / 1e6:.0f} MB"
         )
-    # Behind all strangers a friend would wait for as long as they take; other tests use the machine as well.
-    assert max(p99_ms.values()) < 1e3 * took_s / 20
+    # Shares of the time that all strangers take, as other tests use the machine as well.
+    assert p99_ms["kept"] < 1e3 * took_s / 250
+    assert p99_ms["new"] < 1e3 * took_s / 100  # it stands in line with the strangers' connections
     assert grown_bytes < 60e6
