@@ -136,7 +136,8 @@ def _after_measuring_again(context: typer.Context, shown: ShownRanking) -> str:
     Plans of a profile that is not to be decided by are no plans to hold: where training can choose by
     itself it is told so, or DDP's own setting where a bucket's size is all that gains.
     """
-    from hocket.report.verdicts import best_buckets, gains
+    from hocket.report.compared_rows import gains
+    from hocket.report.verdicts import best_buckets
 
     again = measure_again(context, shown.graph)
     if not again:
@@ -160,7 +161,7 @@ def _tune_with_more(context: typer.Context) -> str:
 
 def _without_gain(context: typer.Context, shown: ShownRanking) -> str:
     """The command for where no plan gains more than little: it asks of another network or more workers."""
-    from hocket.report.verdicts import gained, gains
+    from hocket.report.compared_rows import gained, gains
 
     if gains(shown.rows, shown.alike_s):
         return ""

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from hocket.diagnosis import Diagnosis
 from hocket.interop.kineto.step_times import OF_GRADIENTS, OF_UNITS
-from hocket.report.verdicts import gains, on_workers, ranking_verdict, usual_row
+from hocket.report.compared_rows import gains, usual_row
+from hocket.report.verdicts import on_workers, ranking_verdict
 from hocket.text import capitalized, counted, duration_text, listed, percent_text, scaled_text
 
 _LITTLE = 0.02  # of a step, below which a part is not named

@@ -15,8 +15,8 @@ from hocket.columns import (
 )
 from hocket.graph.result import ResultRow
 from hocket.report.best_result import over_bound, rank_entries, setup_of
+from hocket.report.compared_rows import usual_row
 from hocket.report.result_files import Entry
-from hocket.report.verdicts import usual_row
 from hocket.text import rate_period, time_unit
 
 

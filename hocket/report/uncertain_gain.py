@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from hocket.graph import StepGraph
 from hocket.graph.result import ResultRow, is_level
 from hocket.predictor.prediction_range import RANGE_WORDS, computing_error
-from hocket.report.verdicts import best_row, gained, usual_row
+from hocket.report.compared_rows import best_row, gained, usual_row
 from hocket.text import percent_text, rho_text
 
 RHO_OF_GAINS = 0.5
@@ -20,7 +20,7 @@ def uncertain_gain(
     """A sentence on a gain over the usual policy that measuring ``graph`` may have made up; none elsewhere.
 
     ``rows``: of one setup, the first of those that none beats is judged; ``alike_s`` as in
-    :func:`hocket.report.verdicts.gained`.
+    :func:`hocket.report.compared_rows.gained`.
     """
     best, usual, error = best_row(rows), usual_row(rows), computing_error(graph)
     if usual is None or error is None or error.source != "recorded":

@@ -8,23 +8,24 @@ from hocket.graph import Plan
 from hocket.graph.plan import has_halves
 from hocket.graph.result import LEVEL, WAITING, ResultRow, is_level
 from hocket.planner.allreduce_baselines import DDP_BUCKET_BYTES
-from hocket.planner.named_planners import BEST_BUCKETS, SEARCH, USUAL
+from hocket.planner.named_planners import SEARCH
 from hocket.report.best_result import over_bound
+from hocket.report.compared_rows import (
+    LITTLE,
+    any_made_up,
+    apart_alike,
+    best_buckets_row,
+    best_row,
+    gains,
+    usual_row,
+)
 from hocket.report.comparison import Comparison
 from hocket.text import counted, duration_text, listed, percent_text, rho_text, time_unit
 
-LITTLE = 0.03
-"""Of a step, up to which another way of training is hardly worth it."""
 _DEFAULT = f"{DDP_BUCKET_BYTES >> 20} MiB"
 _NEARLY = 0.75  # of the best gain, from which on one is nearly as much
-_MADE_UP = 1.5  # times the gain that is left where every step is the mean one
 _LEAST = ", and no order of as many transfers takes less"
 _NAMED = 3  # of several policies in a row
-
-
-def usual_row(rows: Sequence[ResultRow]) -> ResultRow | None:
-    """The row among ``rows``, of one architecture, that others are compared with; None if it is missing."""
-    return next((row for row in rows if row.policy == USUAL.get(row.architecture)), None)
 
 
 def on_workers(row: ResultRow, bandwidth: str, *, clip: bool = False) -> str:
@@ -102,7 +103,7 @@ def ranking_verdict(
     if buckets is not None and buckets not in level and not _is_default(buckets, usual):
         others.append((buckets, f"ddp's best bucket ({_bucket(buckets)})"))
     compared = _gains(best, others, alike_s or {})
-    if alike_s and _any_made_up(best, [other for other, _ in others], alike_s):
+    if alike_s and any_made_up(best, [other for other, _ in others], alike_s):
         alike = _alike_step(best, usual, alike_s, alike_bound_s)
         return f"{told}{alike[0]} a step {where} if all steps were alike, {compared}{alike[1]}"
     uneven = _if_alike(best, [row for row, _ in others], alike_s or {})
@@ -124,7 +125,7 @@ def ranking_remarks(rows: Sequence[ResultRow], alike_s: Mapping[str, float] | No
     buckets, usual = best_buckets_row(rows), usual_row(rows)
     others = [row for row in (usual, buckets) if row is not None]
     remarks += _if_alike(best, others, alike_s or {})
-    if _any_made_up(best, others, alike_s or {}):
+    if any_made_up(best, others, alike_s or {}):
         remarks.append(
             "Much of the table's gain comes of steps that differ, as a busy machine makes them: go by the"
             " gain if all steps were alike"
@@ -149,31 +150,6 @@ def best_buckets(rows: Sequence[ResultRow]) -> str:
         return ""
     size = (buckets.bucket_bytes or 0) >> 20
     return f"DistributedDataParallel(model, bucket_cap_mb={size})  # in your script"
-
-
-def best_buckets_row(rows: Sequence[ResultRow]) -> ResultRow | None:
-    """The row among ``rows`` of DDP's plan with its best bucket; None if it is missing."""
-    return next((row for row in rows if row.policy == BEST_BUCKETS), None)
-
-
-def gains(rows: Sequence[ResultRow], alike_s: Mapping[str, float] | None = None) -> bool:
-    """Tell whether the fastest of ``rows`` gains more than little over the usual policy; yes without that."""
-    return usual_row(rows) is None or gained(rows, alike_s) > LITTLE
-
-
-def gained(rows: Sequence[ResultRow], alike_s: Mapping[str, float] | None = None) -> float:
-    """The part of the usual policy's step that the fastest of ``rows`` saves; 0 where they are level.
-
-    ``alike_s``: as :class:`hocket.tuner.Tuning` has it: a gain that is smaller if all steps were alike counts
-    as that.
-    """
-    usual, best, alike = usual_row(rows), best_row(rows), alike_s or {}
-    if usual is None or is_level(usual.iteration_s, best.iteration_s):
-        return 0.0
-    gain = 1 - best.iteration_s / usual.iteration_s
-    if best.policy in alike and usual.policy in alike:
-        gain = min(gain, 1 - alike[best.policy] / alike[usual.policy])
-    return max(gain, 0.0)
 
 
 def comparison_verdict(comparison: Comparison) -> str:
@@ -210,12 +186,6 @@ def _beaten_by_none(best: ResultRow, name: str) -> str:
     return f"nothing to gain over {name}" if proven else f"no other policy beats {name}"
 
 
-def best_row(rows: Sequence[ResultRow]) -> ResultRow:
-    """The first of ``rows``, as they are ranked, that none beats."""
-    least_s = min(row.iteration_s for row in rows)
-    return next(row for row in rows if is_level(row.iteration_s, least_s))
-
-
 def _named(level: Sequence[ResultRow]) -> str:
     """The policies of ``level``, the fastest ones, and whether a search from them found no better one."""
     names = [row.title for row in level if row.policy != SEARCH]
@@ -247,8 +217,8 @@ def _gains(row: ResultRow, others: Sequence[tuple[ResultRow, str]], alike_s: Map
     what is left if all steps were alike is told, and the table alone has the rest.
     """
     compared = [(other, name) for other, name in others if other.iteration_s]
-    alike = [_apart_alike(row, other, alike_s) for other, _ in compared]
-    made_up = _any_made_up(row, [other for other, _ in compared], alike_s)
+    alike = [apart_alike(row, other, alike_s) for other, _ in compared]
+    made_up = any_made_up(row, [other for other, _ in compared], alike_s)
     apart = alike if made_up else [row.iteration_s / other.iteration_s - 1 for other, _ in compared]
     return ", ".join(
         f"{_percents(share) if share else 'no less'} than {name}"
@@ -279,42 +249,17 @@ def _alike_step(
     )
 
 
-def _any_made_up(row: ResultRow, others: Sequence[ResultRow], alike_s: Mapping[str, float]) -> bool:
-    """Tell whether much of the gain over one of ``others`` comes from steps that differ."""
-    return any(
-        (alike := _apart_alike(row, other, alike_s)) is not None
-        and _is_made_up(_apart(row.iteration_s, other.iteration_s), alike)
-        for other in others
-        if other is not row and other.iteration_s
-    )
-
-
-def _apart_alike(row: ResultRow, other: ResultRow, alike_s: Mapping[str, float]) -> float | None:
-    """The share that the steps of two rows are apart if all were alike; None where that is unknown."""
-    ours_s, theirs_s = alike_s.get(row.policy), alike_s.get(other.policy)
-    return _apart(ours_s, theirs_s) if ours_s is not None and theirs_s else None
-
-
 def _if_alike(best: ResultRow, others: Sequence[ResultRow], alike_s: Mapping[str, float]) -> list[str]:
     """A remark on what is left of a gain over ``others`` if all steps were alike; none where that is told."""
-    if _any_made_up(best, others, alike_s):
+    if any_made_up(best, others, alike_s):
         return []
     said = [
         f"{_percents(alike)} than {other.title}"
         for other in others
         if not is_level(best.iteration_s, other.iteration_s)
-        and (alike := _apart_alike(best, other, alike_s)) is not None
+        and (alike := apart_alike(best, other, alike_s)) is not None
     ]
     return [f"If all steps were alike: {listed(said)}"] if said else []
-
-
-def _apart(ours_s: float, theirs_s: float) -> float:
-    return 0.0 if is_level(ours_s, theirs_s) else ours_s / theirs_s - 1
-
-
-def _is_made_up(drawn: float, alike: float) -> bool:
-    """Tell whether much of a gain comes from steps that differ; both are shares, below 0 for a gain."""
-    return _MADE_UP * alike > drawn
 
 
 def _percents(apart: float) -> str:

@@ -212,7 +212,7 @@ def killed(
 
 @pytest.mark.slow
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("mode", ["sync", "async"])
+@pytest.mark.parametrize("mode", ["sync", pytest.param("async", marks=pytest.mark.long)])
 def test_servers_that_are_killed_in_any_step_lose_nothing_that_was_acknowledged(
     mode: Any, tmp_path: Path
 ) -> None:

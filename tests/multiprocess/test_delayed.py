@@ -77,7 +77,7 @@ def test_profiles_and_trials_are_in_the_time_of_the_device(sums_up: bool) -> Non
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("sums_up", [False, True])
+@pytest.mark.parametrize("sums_up", [pytest.param(False, marks=pytest.mark.long), True])
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 4))])
 def test_parameters_are_bitwise_those_of_ddp_in_any_order_of_work(seed: int, sums_up: bool) -> None:
     assert run(f"{CASES}:short", timeout_s=480, delayed=[seed], sums_up=sums_up) == [[], []]

@@ -69,7 +69,7 @@ def test_a_rank_without_batches_takes_part() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", ["kill", "kill in backward"])
+@pytest.mark.parametrize("how", [pytest.param("kill", marks=pytest.mark.long), "kill in backward"])
 def test_a_rank_that_goes_is_named_by_those_that_wait_for_the_norm(tmp_path: Path, how: str) -> None:
     ranks = Ranks(f"{MODULE}:failing", 2, {"how": how}, tmp_path)
     assert ranks.wait(120) == [0, -signal.SIGKILL], ranks.output(0)

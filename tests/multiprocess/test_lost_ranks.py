@@ -19,8 +19,11 @@ FIX = "give every rank the same number of batches (drop_last, or an even sampler
     [
         ("barrier", 20, False, "is in torch.distributed.barrier(), which waits for others"),
         ("gather", 20, True, "is in torch.distributed.all_gather_object(), which waits for others"),
-        ("barrier", 3, True, "is in torch.distributed.barrier(), which waits for others"),
-        ("destroy", 20, False, "has ended its process group"),
+        pytest.param(
+            *("barrier", 3, True, "is in torch.distributed.barrier(), which waits for others"),
+            marks=pytest.mark.long,
+        ),
+        pytest.param("destroy", 20, False, "has ended its process group", marks=pytest.mark.long),
         ("nothing", 20, False, "is done"),
     ],
 )

@@ -49,7 +49,15 @@ def test_where_planning_fails_the_plan_stays_and_nothing_is_kept(tmp_path: Path)
     assert found[0]["phases"] == found[1]["phases"]
 
 
-@pytest.mark.parametrize("how", ["it ends", "one more pass", "one less pass", "detached"])
+@pytest.mark.parametrize(
+    "how",
+    [
+        "it ends",
+        "one more pass",
+        pytest.param("one less pass", marks=pytest.mark.long),
+        pytest.param("detached", marks=pytest.mark.long),
+    ],
+)
 def test_a_training_that_ends_meanwhile_ends_what_plans(how: str, tmp_path: Path) -> None:
     ranks = Ranks(f"{CASES}:ended_meanwhile", 2, {"folder": str(tmp_path), "how": how}, tmp_path)
     assert ranks.wait(60) == [0, 0], ranks.output(0) + ranks.output(1)

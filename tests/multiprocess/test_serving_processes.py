@@ -155,7 +155,12 @@ def test_a_killed_server_goes_on_with_every_step_that_it_acknowledged() -> None:
 
 
 @pytest.mark.parametrize(
-    ("case", "how"), [("fails", "signal SIGKILL"), ("exits", "status 1"), ("leaves", "status 3")]
+    ("case", "how"),
+    [
+        ("fails", "signal SIGKILL"),
+        pytest.param("exits", "status 1", marks=pytest.mark.long),
+        pytest.param("leaves", "status 3", marks=pytest.mark.long),
+    ],
 )
 def test_an_asynchronous_worker_that_fails_comes_again_while_others_go_on(case: str, how: str) -> None:
     status, err = ended(case, *PS, "--workers", "2", "--mode", "async", "--restarts", "1")
@@ -166,7 +171,10 @@ def test_an_asynchronous_worker_that_fails_comes_again_while_others_go_on(case: 
     assert int(Path("steps0").read_text()) > 20
 
 
-@pytest.mark.parametrize(("case", "transport"), [("stops", "gloo"), ("hangs", "grpc")])
+@pytest.mark.parametrize(
+    ("case", "transport"),
+    [("stops", "gloo"), pytest.param("hangs", "grpc", marks=pytest.mark.long)],
+)
 def test_an_asynchronous_worker_that_stalls_is_ended_and_comes_again(case: str, transport: str) -> None:
     options = ("--workers", "2", "--mode", "async", "--restarts", "1", "--timeout", "12s")
     status, err = ended(case, *PS, *options, "--transport", transport)

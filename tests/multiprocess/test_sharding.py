@@ -12,9 +12,9 @@ from tests.multiprocess.launch import Ranks, run
 
 CASES = "tests.multiprocess.sharding_cases"
 MODELS_ON_RANKS = [
-    ("gpt", 4),
+    ("gpt", 2),
     ("resnet", 2),
-    pytest.param("gpt", 2, marks=pytest.mark.long),
+    pytest.param("gpt", 4, marks=pytest.mark.long),
     pytest.param("resnet", 4, marks=pytest.mark.long),
 ]
 

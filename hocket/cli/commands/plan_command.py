@@ -74,10 +74,11 @@ def plan(
     from hocket.graph import load_step, save_plan
     from hocket.graph.clipped_step import clipped_for
     from hocket.graph.io import plan_document
+    from hocket.report.compared_rows import gains, usual_row
     from hocket.report.memory_verdict import memory_answers, memory_verdict, unknown_memory
     from hocket.report.sharded_verdict import sharded_memory_answer, sharded_remark
     from hocket.report.uncertain_gain import uncertain_gain
-    from hocket.report.verdicts import gains, on_workers, result_verdict, usual_row
+    from hocket.report.verdicts import on_workers, result_verdict
     from hocket.sim import simulate
     from hocket.tuner.policies import architecture_of
 

@@ -35,12 +35,12 @@ from hocket.cli.network_settings import (
 from hocket.cli.option_groups import grouped
 from hocket.cli.predict_machines import PredictNetwork, PredictWorkers
 from hocket.cli.predict_options import PredictOutput, PredictPlanning, PredictSimulation
+from hocket.cli.prediction_next_command import after_prediction
 from hocket.cli.prediction_screen import (
     Answer,
     beside_clipped,
     by_device,
     crowded_servers,
-    following_command,
     partly_filled,
     show_rows,
 )
@@ -148,7 +148,7 @@ def predict(
             filter(None, [_assumed(graph, network, rows, applying(settings, exchange.value)), exchanged])
         ),
         [*crowded_servers(graph, rows), *memory_words(graph), *([] if sharded else unknown_memory(graph))],
-        following_command(context, graph, network, rows, copied),
+        after_prediction(context, graph, network, rows, copied),
     )
     _write_page(output, rows, shown, points, answer)
     if output.json:

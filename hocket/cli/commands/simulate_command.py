@@ -76,9 +76,10 @@ def simulate(
     from hocket.interop import timeline_document
     from hocket.origin import origin
     from hocket.planner.named_planners import USUAL
+    from hocket.report.compared_rows import gains, usual_row
     from hocket.report.sharded_verdict import sharded_memory_answer, sharded_remark
     from hocket.report.uncertain_gain import uncertain_gain
-    from hocket.report.verdicts import gains, on_workers, result_verdict, usual_row
+    from hocket.report.verdicts import on_workers, result_verdict
     from hocket.sim import simulate as run
     from hocket.tuner.policies import architecture_of
 

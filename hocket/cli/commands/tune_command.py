@@ -273,7 +273,7 @@ def _faster_copies(
     simulation: options.SimulationOptions,
 ) -> ResultRow | None:
     """A sharded step with a copy in each node, where it is shorter than the best one by more than little."""
-    from hocket.report.verdicts import LITTLE
+    from hocket.report.compared_rows import LITTLE
     from hocket.tuner import Exchange
     from hocket.tuner.sharded_in_nodes import sharded_in_nodes
 

@@ -8,20 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hocket.graph import Plan, Reduction
+from hocket.report.compared_rows import LITTLE, gained, gains, usual_row
 from hocket.report.comparison import ComparedRun, ComparedTime, Comparison, OneSided
 from hocket.report.verdicts import (
-    LITTLE,
     best_buckets,
     clipping_verdict,
     comparison_verdict,
-    gained,
-    gains,
     halves_verdict,
     on_workers,
     ranking_remarks,
     ranking_verdict,
     result_verdict,
-    usual_row,
 )
 
 WHERE = "on 4 workers at 1 Gbit/s"
