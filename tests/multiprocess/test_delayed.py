@@ -63,7 +63,7 @@ def test_what_is_recorded_takes_what_the_device_needs_for_it_and_nobody_waits() 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sums_up", [False, True])
+@pytest.mark.parametrize("sums_up", [pytest.param(False, marks=pytest.mark.long), True])
 def test_profiles_and_trials_are_in_the_time_of_the_device(sums_up: bool) -> None:
     for found in run(f"{CASES}:timed", delayed=[2], sums_up=sums_up, item_s=0.003):
         assert found["settled"]

@@ -96,6 +96,7 @@ def test_a_long_training_keeps_its_size() -> None:
         assert grown(moments) == {}
 
 
+@pytest.mark.long
 def test_a_tensor_that_is_kept_in_every_tenth_step_is_growth() -> None:
     for moments in run(f"{CASES}:many_steps", steps=250, leak_every=10):
         assert "tensors" in grown(moments)

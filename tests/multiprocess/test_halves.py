@@ -39,7 +39,7 @@ def test_whatever_a_script_does_is_bitwise_ddps(seldom: Any, name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("world", [3, 4])
+@pytest.mark.parametrize("world", [3, pytest.param(4, marks=pytest.mark.long)])
 def test_more_ranks_are_as_ddp_to_the_last_digits(world: int) -> None:
     assert run(f"{MODULE}:several_ranks", world=world) == [[]] * world
 

@@ -19,7 +19,7 @@ pytestmark = [
 ]
 
 
-@pytest.mark.parametrize("world", [2, 3])
+@pytest.mark.parametrize("world", [pytest.param(2, marks=pytest.mark.long), 3])
 def test_ranks_train_on_until_plans_are_made_and_go_over_to_trials_in_the_same_step(
     world: int, tmp_path: Path
 ) -> None:

@@ -141,7 +141,7 @@ def test_where_no_plan_can_be_made_torchs_units_stay_and_why_is_said(tmp_path: P
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("world", [2, 4])
+@pytest.mark.parametrize("world", [2, pytest.param(4, marks=pytest.mark.long)])
 def test_a_killed_rank_ends_all_in_time(world: int, tmp_path: Path) -> None:
     ranks = Ranks(f"{CASES}:trains_until_killed", world, {"folder": str(tmp_path)}, tmp_path)
     with contextlib.ExitStack() as ending:

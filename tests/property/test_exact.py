@@ -69,7 +69,7 @@ def test_no_pull_order_beats_it_and_it_beats_no_bound(data: st.DataObject) -> No
         assert found.bound_s >= max(bound.shared, bound.each.max()) - 1e-6
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @given(st.data())
 @examples(4)
 def test_no_order_of_seven_pulls_beats_it(data: st.DataObject) -> None:

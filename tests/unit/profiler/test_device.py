@@ -209,7 +209,7 @@ def test_a_step_that_looks_at_a_value_cannot_be_derived():
 @pytest.mark.parametrize(
     "name",
     [
-        name if name in ("vgg19_22k", "lstm_ptb", "googlenet") else pytest.param(name, marks=pytest.mark.slow)
+        name if name in ("vgg19_22k", "lstm_ptb", "googlenet") else pytest.param(name, marks=pytest.mark.long)
         for name in models.names()
     ],
 )

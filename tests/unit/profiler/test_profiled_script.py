@@ -126,7 +126,7 @@ def test_a_script_is_measured_and_ended(script, tmp_path, ddp):
     "compiled",
     ["model = torch.compile(net)", "net.compile(); model = net", "model = torch.compile(lambda x: net(x))"],
 )
-@pytest.mark.parametrize("disabled", ["0", "1"])
+@pytest.mark.parametrize("disabled", ["0", pytest.param("1", marks=pytest.mark.long)])
 def test_what_a_script_compiles_is_measured_as_the_plain_scripts(script, tmp_path, compiled, disabled):
     text = TRAIN.replace("model = DistributedDataParallel(net) if args.ddp else net", compiled)
     text = text.replace("model.parameters()", "net.parameters()")

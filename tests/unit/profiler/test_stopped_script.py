@@ -149,7 +149,7 @@ def test_all_ranks_of_a_trainer_of_lightning_are_profiled_together(tmp_path):
     assert (graph.model, graph.batch_size, graph.num_samples) == ("Linear", 4, 1)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.long)])
 @pytest.mark.parametrize(
     ("text", "prints"),
     [(BLOCKED, ""), (WAITING, "cleaned\n"), (THREAD, "")],
