@@ -101,7 +101,7 @@ def test_hocket_train_launches_an_example() -> None:
 
 
 def test_a_killed_training_goes_on_from_its_checkpoint() -> None:
-    expected = trained("resnet18_cifar", "--steps", "6")
+    expected = trained("resnet18_cifar", "--steps", "6", "--ddp")
     killed = ("--steps", "6", "--checkpoint", "r.pt", "--checkpoint-every", "4", "--fail-at", "6")
     run = trained("resnet18_cifar", *killed, launcher=(BIN / "hocket", "train"))
     assert Path("r.failed").exists()

@@ -18,12 +18,13 @@ _ALONE, _TOGETHER = 0.1, 0.2
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.usefixtures("measured_shortly")
 def test_replays_are_near_their_predictions(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(accuracy, "_LAB", name)
     arguments = ("--step", "chain", "--policy", "tac,ddp", "--workers", "1,2", "--servers", "1")
-    arguments += ("--rate", "250mbit", "--transfer", "200ms", "--steps", "8", "--skip", "2")
+    arguments += ("--rate", "250mbit", "--transfer", "200ms", "--steps", "6", "--skip", "2")
     ran = hocket("bench", "predict", *arguments, "--plot", str(tmp_path / "page.html"), "--json")
     assert ran.status == 0, ran.err
     rows = json.loads(ran.out)["rows"]

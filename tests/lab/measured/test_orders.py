@@ -13,20 +13,10 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.usefixtures("measured_shortly")
 def test_orders_are_replayed_in_turns_and_kept(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(orders, "_LAB", name)
-    arguments = (
-        "--step",
-        "chain",
-        "--policy",
-        "reverse,fifo",
-        "--rho",
-        "1",
-        "--workers",
-        "2",
-        "--rounds",
-        "2",
-    )
+    arguments = ("--step", "chain", "--policy", "reverse,fifo", "--rho", "1", "--workers", "2")
     arguments += ("--rounds", "2", "--rate", "250mbit", "--transfer", "100ms")
     arguments += ("--steps", "6", "--skip", "2", "--json")
     ran = hocket("bench", "orders", *arguments)
