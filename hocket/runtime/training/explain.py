@@ -153,7 +153,7 @@ def explanation(recorder: SpanRecorder, choice: Choice, barriers: Barriers) -> s
         lines.append(gain)
     lines += [f"barrier: {line}" for line in barriers.lines()]
     if choice.sureness:
-        lines.append(f"how sure: {choice.sureness}")
+        lines.append(f"nearest: {choice.sureness}")
     if not choice.settled:
         lines.append(f"no plan has settled yet: {_steps_to_settle(choice)}")
     return "\n".join(lines)

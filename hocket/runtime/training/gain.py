@@ -10,7 +10,7 @@ from hocket.network import Network, reduction_s
 from hocket.runtime.observe.barriers import Barriers
 from hocket.runtime.observe.recorder import SpanRecorder
 from hocket.runtime.observe.step_rows import bytes_on_wire
-from hocket.runtime.training.plan_trials import Choice
+from hocket.runtime.training.plan_trials import Choice, range_text
 from hocket.text import counted
 
 # Of a step: what is less is no gain that turns of some steps could show.
@@ -59,7 +59,7 @@ def gain_line(recorder: SpanRecorder, choice: Choice, barriers: Barriers) -> str
 
 
 def _had(choice: Choice, baseline: str, turns: Mapping[str, Sequence[float]]) -> tuple[str, float]:
-    """The gain of the plan in force over the baseline in words, with how sure it is, and as a number."""
+    """The gain of the plan in force over the baseline, in words with its range, and as a number."""
     if choice.plan.policy == baseline:
         return "none", 1.0
     if choice.plan.policy not in turns:
@@ -67,12 +67,10 @@ def _had(choice: Choice, baseline: str, turns: Mapping[str, Sequence[float]]) ->
     won, noise = _won(turns[baseline], turns[choice.plan.policy]), ""
     if choice.gain is not None:
         won, error = choice.gain
-        chance = " (may be chance)" if math.log(won) <= error else ""
-        noise = (
-            f", give or take {error * 100:.1f}% by {counted(len(turns[baseline]), 'turn')} of that{chance}"
-        )
+        chance = ", so it may be chance" if math.log(won) <= error else ""
+        noise = f" ({range_text(won, error)} by {counted(len(turns[baseline]), 'turn')} of that{chance})"
     elif len(turns[baseline]) == 1:
-        noise = ", in one turn of that"
+        noise = " (by one turn of that)"
     return f"{won:.2f}x of '{baseline}'{noise}", won
 
 

@@ -187,11 +187,11 @@ class Trials:
         race = self._race
         winner, rival = race.winner, race.rival()
         if winner != 0 and rival == 0:
-            return "" if race.sure else f"whether it is faster than '{self._name(0)}' may be chance"
+            return "" if race.sure else f"'{self._name(0)}': which of the two is faster may be chance"
         share, error = race.lead(rival)
         said = (
-            f"'{self._name(winner)}' was about {1 / share:.2f}x as fast as '{self._name(rival)}', give or"
-            f" take {error * 100:.1f}%"
+            f"'{self._name(winner)}' was about {1 / share:.2f}x as fast as '{self._name(rival)}'"
+            f" ({range_text(1 / share, error)})"
         )
         chance = not race.sure or abs(math.log(share)) <= error
         return f"{said}: which of these two is faster may be chance" if chance else said
@@ -208,6 +208,11 @@ class Trials:
             f" first, it took {race.lead(rival)[0] * 100:.1f}% of the time of '{self._name(rival)}' in"
             f" {counted(turns, 'turn')} beside each other{worth if runs_on[0] != runs_on[1] else ''}"
         )
+
+
+def range_text(times: float, error: float) -> str:
+    """Words on ``times`` as fast, whose logarithm may be off by ``error``."""
+    return f"{times * math.exp(-error):.2f}x to {times * math.exp(error):.2f}x"
 
 
 def timed_steps(count: int, recorder: SpanRecorder, control: GlooGroup) -> Generator[None, None, list[float]]:

@@ -67,16 +67,16 @@ def test_how_far_off_the_gain_may_be_is_said_with_it_and_nowhere_else(worker: Wo
     choice.gain = 1.2, 0.021
     line = gain_line(worker.recorder, choice, Barriers())
     assert line.startswith(
-        "gain: 1.20x of 'whole', give or take 2.1% by 2 turns of that, of at most about 1.55x: "
+        "gain: 1.20x of 'whole' (1.18x to 1.23x by 2 turns of that), of at most about 1.55x: "
     )
     said = explanation(worker.recorder, choice, Barriers())
-    assert said.count("1.20x") == said.count("give or take") == 1
+    assert said.count("1.20x") == said.count("1.18x to 1.23x") == 1
     # Of a network that has no measured all-reduce there is no bound.
     choice = settled(Network(num_workers=2), whole=[0.031, 0.031], pieces=[0.025, 0.025])
     choice.gain = 1.2, 0.021
     assert (
         gain_line(worker.recorder, choice, Barriers())
-        == "gain: 1.20x of 'whole', give or take 2.1% by 2 turns of that"
+        == "gain: 1.20x of 'whole' (1.18x to 1.23x by 2 turns of that)"
     )
 
 
@@ -84,7 +84,7 @@ def test_a_single_turn_of_one_tells_of_the_fastest_as_the_check_of_a_kept_choice
     # Ours came before theirs and behind: the first was disturbed, and is no pair of theirs.
     choice = settled(whole=[0.031], pieces=[0.036, 0.025])
     assert gain_line(worker.recorder, choice, Barriers()).startswith(
-        "gain: 1.24x of 'whole', in one turn of that, of at most"
+        "gain: 1.24x of 'whole' (by one turn of that), of at most"
     )
 
 
@@ -120,13 +120,16 @@ def test_nothing_is_said_of_what_is_not_known(worker: Worker) -> None:
 
 @pytest.mark.parametrize(
     ("error", "told"),
-    [(0.17, "17.0% by 2 turns of that, of"), (0.19, "19.0% by 2 turns of that (may be chance), of")],
+    [
+        (0.17, "1.01x to 1.42x by 2 turns of that"),
+        (0.19, "0.99x to 1.45x by 2 turns of that, so it may be chance"),
+    ],
 )
 def test_a_gain_that_the_noise_explains_may_be_chance(worker: Worker, error: float, told: str) -> None:
     choice = settled(whole=[0.031, 0.031], pieces=[0.025, 0.025])
     choice.gain = 1.2, error
     line = gain_line(worker.recorder, choice, Barriers())
-    assert line.startswith(f"gain: 1.20x of 'whole', give or take {told} at most")
+    assert line.startswith(f"gain: 1.20x of 'whole' ({told}), of at most")
 
 
 def test_where_the_baseline_alone_was_in_force_the_bound_is_of_its_last_steps(worker: Worker) -> None:

@@ -125,7 +125,7 @@ def test_trials_end_where_nobody_leads_and_sooner_where_steps_are_long(
     disturbed = {k: step_s * draws.random() for k in range(60)}
     choice, steps = tried(monkeypatch, {"ddp": step_s, "a": step_s}, disturbed, [1.5 * step_s] * 4)
     assert most - 5 <= steps <= most
-    assert choice.sureness == "whether it is faster than 'ddp' may be chance"
+    assert choice.sureness == "'ddp': which of the two is faster may be chance"
 
 
 def test_the_rule_is_told_with_its_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,11 +145,11 @@ def test_the_rule_is_told_with_its_numbers(monkeypatch: pytest.MonkeyPatch) -> N
     choice, _ = tried(monkeypatch, {"ddp": 1.0, "a": 0.8, "b": 0.81})
     # Known to be alike, so it ended; a gain below what it may be off by is chance in words, too.
     assert choice.sureness == (
-        "'a' was about 1.01x as fast as 'b', give or take 1.9%: which of these two is faster may be chance"
+        "'a' was about 1.01x as fast as 'b' (0.99x to 1.03x): which of these two is faster may be chance"
     )
     choice, _ = tried(monkeypatch, {"ddp": 1.0, "a": 1.3})
     assert choice.gain is None
-    assert choice.sureness.startswith("'ddp' was about 1.30x as fast as 'a', give or take ")
+    assert choice.sureness.startswith("'ddp' was about 1.30x as fast as 'a' (1.2")
     assert "chance" not in choice.sureness
 
 
