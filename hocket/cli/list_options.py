@@ -74,8 +74,10 @@ def ratios(text: str) -> tuple[float, ...]:
         raise HocketError(f"rho '{text}' is not a list of numbers; give e.g. 2,1,0.5") from None
 
 
-def amount(text: str, what: str) -> float:
+def amount(text: str, what: str, example: str = "90M or 90e6") -> float:
     """A large number above 0: ``90M``, ``1.28M``, ``90e6``, ``1_281_167``; k, M, G and T are powers of 1000.
+
+    ``example``: of such a number, for a refusal.
 
     Raises
     ------
@@ -85,16 +87,16 @@ def amount(text: str, what: str) -> float:
     match = _AMOUNT.fullmatch(text.strip())
     if match is None:
         if text.strip().startswith("-") and _AMOUNT.fullmatch(text.strip()[1:]):
-            raise HocketError(f"{what} {text} is not above 0; write e.g. 90M or 90e6")
-        fix = "write 1.2G for 1.2 billion" if text.strip()[-1:] in ("B", "b") else "write e.g. 90M or 90e6"
+            raise HocketError(f"{what} {text} is not above 0; write e.g. {example}")
+        fix = "write 1.2G for 1.2 billion" if text.strip()[-1:] in ("B", "b") else f"write e.g. {example}"
         raise HocketError(f"{what} '{text}' is not a number; {fix}")
     found = float(match["number"].replace("_", "").replace(",", "")) * _SCALES[match["scale"]]
     if not found > 0:
-        raise HocketError(f"{what} {text} is not above 0; write e.g. 90M or 90e6")
+        raise HocketError(f"{what} {text} is not above 0; write e.g. {example}")
     return found
 
 
-def whole_amount(text: str, what: str) -> int:
+def whole_amount(text: str, what: str, example: str) -> int:
     """As :func:`amount`, of things of which there is no half.
 
     Raises
@@ -102,7 +104,7 @@ def whole_amount(text: str, what: str) -> int:
     HocketError
         Also for what is no whole number.
     """
-    found = amount(text, what)
+    found = amount(text, what, example)
     if found != int(found):
         raise HocketError(f"{what} {text} is not a whole number; write e.g. {int(found) + 1}")
     return int(found)

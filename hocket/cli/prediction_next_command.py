@@ -57,7 +57,9 @@ def after_prediction(
     chosen = slower or chosen
     servers = chosen.servers or None
     if chosen is curve[-1] and _is_all_computing(chosen):
-        return _beyond_computing(context, chosen, graph)
+        in_node = 1 if network.nodes is None else network.nodes.gpus
+        fewest = min((row.workers for row in rows if row.workers > 1), default=1)
+        return _beyond_computing(context, chosen, graph, graph.batch_size * max(in_node, fewest))
     if without_gain := _beyond_order(context, chosen, network.bandwidth_bps):
         return without_gain
     of_shards = {name: context.params[name] for name in ("memory", "shards")}
@@ -132,9 +134,11 @@ def _computing(row: Prediction) -> str:
     rest = f"{1 - share:.0%}"
     saves = "nothing" if rest == "0%" else f"at most {rest}"
     waits = share - row.bottleneck_utilization >= 0.005  # a percent, rounded
-    takes = "computing and waiting for slower workers take" if waits else "computing takes"
+    takes = f"computing takes {row.bottleneck_utilization:.0%}"
+    if waits:
+        takes += f" and waiting for slower workers {row.uneven_fraction or 0.0:.0%}"
     with_workers = f"with {counted(row.workers, 'worker')}"
-    return f"{takes} {share:.0%} of a step {with_workers}: reordering transfers could save {saves}"
+    return f"{takes} of a step {with_workers}: reordering transfers could save {saves}"
 
 
 def _computing_share(row: Prediction) -> float:
@@ -154,24 +158,28 @@ def _is_all_computing(row: Prediction) -> bool:
     return computes and efficient and not row.servers
 
 
-def _beyond_computing(context: typer.Context, row: Prediction, graph: StepGraph) -> str:
-    """The command where computing is nearly all: steps that vary, then updates of one size."""
+def _beyond_computing(context: typer.Context, row: Prediction, graph: StepGraph, update: int) -> str:
+    """The command where computing is nearly all: steps that vary, then updates of ``update`` examples."""
     if graph.num_samples == 1:  # all steps equally long, as a derived one's without --jitter
         like = (*NETWORK_OPTIONS, "workers", "architecture", "policy", "shards", "memory", "clip")
         step = str(context.params["step"])
         command = command_line(context, "hocket", "predict", step, like=like, jitter=0.05)
         return f"{command}  # {_computing(row)}; do steps that vary, as real ones do, wait much?"
     return (
-        f"hocket rent --example-offers > offers.csv  # {_computing(row)}; more workers go faster, in larger"
-        f" updates; with a fixed update size: {_rented(context, graph)}"
+        f"hocket rent --example-offers > offers.csv  # {_computing(row)}; more workers are faster as each"
+        " update is of more examples. Put your nodes and prices into that file, then, for updates of one"
+        f" size: {_rented(context, graph, update)}"
     )
 
 
-def _rented(context: typer.Context, graph: StepGraph) -> str:
-    """The command that ranks offers for the model, derived as this step is; of a GPU's trace for its file."""
+def _rented(context: typer.Context, graph: StepGraph, update: int) -> str:
+    """The command that ranks offers for the model, derived as this step is; of a GPU's trace for its file.
+
+    ``update``: its examples.
+    """
     from hocket.models import zoo
 
-    job = ("--offers", "offers.csv", "--examples", "90M", "--global-batch", "N")
+    job = ("--offers", "offers.csv", "--examples", "90M", "--global-batch", str(update))
     if not graph.precision and not trains_on(graph):
         return shlex.join(("hocket", "rent", str(context.params["step"]), *job))
     way: list[str] = []

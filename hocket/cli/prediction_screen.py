@@ -69,7 +69,7 @@ def show_rows(
         more = f"{left_out} of {len(rows)} rows are left out: --wide shows all rows and columns"
     kept = set(map(id, shown))
     bold = [at_knee for row, at_knee in zip(rows, saturated_rows(rows), strict=True) if id(row) in kept]
-    base = base_note(rows)
+    base = base_note(rows, has_efficiency=wide)
     remarks = [
         *([] if base is None else [capitalized(base)]),
         *_free_machines(context, rows),

@@ -102,9 +102,9 @@ class RentJob:
         return TrainingJob(
             examples=self._examples(),
             global_batch=self._global_batch(),
-            accumulate=None if self.accumulate is None else whole_amount(self.accumulate, "accumulate"),
+            accumulate=None if self.accumulate is None else whole_amount(self.accumulate, "accumulate", "4"),
             deadline_s=deadline_s,
-            budget=None if self.budget is None else amount(self.budget, "budget"),
+            budget=None if self.budget is None else amount(self.budget, "budget", "2000"),
         )
 
     def _examples(self) -> float:
@@ -118,13 +118,13 @@ class RentJob:
                 f"--dataset-size {self.dataset_size}: it is of --epochs; give both, or leave it out"
             )
         if self.examples is not None:
-            return amount(self.examples, "examples")
+            return amount(self.examples, "examples", "90M")
         if self.epochs is not None:
             if self.dataset_size is None:
                 raise HocketError(
                     f"--epochs {self.epochs}: of what size is not said; give --dataset-size 1.28M"
                 )
-            return amount(self.epochs, "epochs") * amount(self.dataset_size, "dataset size")
+            return amount(self.epochs, "epochs", "90") * amount(self.dataset_size, "dataset size", "1.28M")
         assert self.steps is not None, "one of three is given"
         global_batch = self._global_batch()
         if global_batch is None:
@@ -132,10 +132,10 @@ class RentJob:
                 f"--steps {self.steps}: without --global-batch, more cards see more examples in as many"
                 " steps, and none is faster; give --global-batch N, or --examples"
             )
-        return amount(self.steps, "steps") * global_batch
+        return amount(self.steps, "steps", "56k") * global_batch
 
     def _global_batch(self) -> int | None:
-        return None if self.global_batch is None else whole_amount(self.global_batch, "global batch")
+        return None if self.global_batch is None else whole_amount(self.global_batch, "global batch", "2048")
 
 
 @dataclass(frozen=True, kw_only=True)

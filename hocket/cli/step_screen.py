@@ -121,8 +121,8 @@ def remarks_on(graph: StepGraph, *, wide: bool, sharded: bool = False) -> list[s
         )
     elif not trains_on(graph):
         remarks.append(
-            f"The step is of {graph.device}: Hocket trains on CPUs over gloo, so plans for it are to compare,"
-            " not to train by"
+            f"The step is of {graph.device}, and Hocket trains on CPUs over gloo: a bucket size is DDP's own"
+            " setting there, other plans are to compare, not to train by"
         )
     return remarks
 

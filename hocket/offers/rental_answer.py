@@ -205,15 +205,13 @@ def _undivided(rental: Rental, batches: Sequence[int], outcomes: Sequence[OfferO
     if len(outcomes) > _NAMED:
         few.append(f"some of {counted(len(outcomes) - _NAMED, 'more offer', 'more offers')}")
     job = rental.job
-    said = (
-        f"Left out: {listed(few)}, over whose cards the global batch of {job.global_batch:,} does not divide"
-    )
-    parts = "" if job.accumulate is None else f"{job.accumulate} times "
+    said = f"Left out: {listed(few)}, whose cards cannot share {job.global_batch:,} examples"
+    parts = "" if job.accumulate is None else f"{job.accumulate} "
     if not batches:
-        return f"{said} into {parts}equal batches of at most --batch-size that fit"
+        return f"{said} in {parts}equal batches that fit and are no larger than --batch-size"
     sizes = listed([f"{size:,}" for size in batches])
     return (
-        f"{said} into {parts}batches of {sizes}, which alone there are steps of; give the model in place of"
+        f"{said} in {parts}batches of {sizes}, which alone there are steps of; give the model in place of"
         " step files, as smaller batches are derived of it, or a step file for each batch"
     )
 
@@ -231,7 +229,8 @@ def assumptions(rental: Rental) -> list[str]:
         update = f"updates of {rental.job.global_batch} examples in batches of {per_card}"
     accumulated = sorted({row.accumulate for row in rental})
     if accumulated != [1]:
-        update += f", {_span(accumulated)} of them summed up before an exchange (fewer by --batch-size N)"
+        update += f", {_span(accumulated)} of them summed up before an exchange"
+        update += " (a larger --batch-size sums up fewer)"
     needed = scaled_text(rental.job.examples, "").replace(" ", "")
     alike = "whatever the update's size" if len(worlds) > 1 else ""
     said = [model, update, f"{needed} examples {alike}".rstrip(), "all-reduce as DistributedDataParallel's"]

@@ -22,6 +22,20 @@ _DECIDES = 1.25  # times the throughput, from which on larger updates are worth 
 _STEPS, _SKIPPED = 100, 10
 
 
+def update_sizes(graph: StepGraph, rows: Sequence[Prediction]) -> str:
+    """A sentence on how large updates are with the most workers and with the fewest; "" where all are alike.
+
+    Asynchronous workers' updates are each of one batch.
+    """
+    fewest, most = (pick(row.workers for row in rows) for pick in (min, max))
+    if rows[0].mode != "sync" or most == fewest:
+        return ""
+    return (
+        f"with {most} workers an update is of {most * graph.batch_size:,} examples, with {fewest} of"
+        f" {fewest * graph.batch_size:,}; that training needs no more examples for that is assumed"
+    )
+
+
 def larger_update(
     graph: StepGraph, network: Network, asked: dict[str, Any], rows: Sequence[Prediction]
 ) -> str:

@@ -14,8 +14,11 @@ _NAMED = 4  # of several numbers of workers in a row
 _OLDER = "; asynchronous examples are on older weights, not the same progress as synchronous ones"
 
 
-def base_note(rows: Sequence[Prediction]) -> str | None:
-    """A note on what speed-ups and efficiencies are against; None where they are not defined."""
+def base_note(rows: Sequence[Prediction], *, has_efficiency: bool) -> str | None:
+    """A note on what speed-ups and efficiencies are against; None where they are not defined.
+
+    ``has_efficiency``: whether efficiencies stand beside speed-ups.
+    """
     if not rows or rows[0].alone_throughput is None:
         return None
     row = rows[0]
@@ -23,15 +26,19 @@ def base_note(rows: Sequence[Prediction]) -> str | None:
     if row.architecture == "ps":
         updates = " or updates, which servers run (so compare them with all-reduce's by examples/s)"
     elif any((row.efficiency or 0.0) > 1.0 for row in rows):
-        updates = (
-            ", which updates all parameters itself where these share updates out (so they may be above 100%)"
-        )
+        above = " (so they may be above 100%)" if has_efficiency else ""
+        updates = f", which updates all parameters itself where these share updates out{above}"
     profiled = all(_is_of_profiled_speed(row) for row in rows)
     drawn = profiled and any(row.workers == 1 and not row.servers and _off_by_chance(row) for row in rows)
     against = "one worker alone" if profiled else "one worker alone of the profiled speed"
-    also = "" if profiled else " (efficiency against what these workers would reach, each at its own)"
+    also = (
+        " (efficiency against what these workers would reach, each at its own)"
+        if has_efficiency and not profiled
+        else ""
+    )
+    what = "speed-up and efficiency are" if has_efficiency else "speed-up is"
     return (
-        f"speed-up and efficiency are against {against}, without a network{updates}{also}:"
+        f"{what} against {against}, without a network{updates}{also}:"
         f" {rate_text(rows[0].alone_throughput)}"
         + (", its mean; the row of one worker draws its steps, so that it differs by chance" if drawn else "")
         + (_OLDER if any(row.mode == "async" and row.workers > 1 for row in rows) else "")

@@ -10,7 +10,7 @@ from hocket.graph import StepGraph
 
 RangeSource = Literal["derived", "recorded"]
 RANGE_WORDS: dict[RangeSource, str] = {
-    "derived": "by the largest percentage that a caution names (less time gains more than more time costs)",
+    "derived": "by the largest percentage that a caution names",
     "recorded": "95% by the spread of the profile's steps",
 }
 

@@ -134,11 +134,13 @@ def _of_card(device: str, precision: str) -> str:
             f"; no figure is of {device} in {precision}: of other precisions and cards, fits without a card"
             f" were up to {off:.0%} off its published figures{models}"
         )
-    said = f"; the fit has {device}'s published figures"
-    without = f"without them, as a test, it was up to {off:.0%}"
-    if precision in _HALF:
-        return f"{said} of torchvision's ResNet-50 (amp) and BERT base (fp16): {without} off"
-    return f"{said} of torchvision's ResNet-50 and BERT base: {without} off those in {precision}"
+    within = max(0.01, *(abs(figure.ratio - 1) for figure in _figures_of(device, precision)))
+    of = "torchvision's ResNet-50"
+    of += " in amp, BERT base in fp16" if precision in _HALF else f" and BERT base in {precision}"
+    return (
+        f"; fitted to {device}'s published figures ({of}), derived speeds are within {within:.0%} of them,"
+        f" and up to {off:.0%} off where, as a test, those were left out"
+    )
 
 
 def _untried(shares: dict[str, float], *, compiled: bool) -> str:

@@ -30,6 +30,7 @@ from hocket.profiler._build import build_graph, record
 from hocket.profiler._step import ProfiledStep, make_step, unchanged
 from hocket.profiler._timer import Timer, make_timer, now_s
 from hocket.profiler.machine_use import MachineUse, UseMeter
+from hocket.text import duration_text
 
 Loss = Callable[[Any, Any], Tensor]
 Progress = Callable[[int, int], None]
@@ -86,10 +87,12 @@ class Profile:
         """
         said, sums_s = "", self.operations_sum_s
         if abs(float(sums_s.mean() / np.median(sums_s)) - 1) > _MEAN_APART:
-            said += f"; these are medians, and predictions go by the mean sum, {sums_s.mean():.4f} s"
+            mean = duration_text(float(sums_s.mean()))
+            said += f"; these are medians, and predictions go by the mean sum, {mean}"
         if self._is_uneven:
+            least, most = (duration_text(float(seconds)) for seconds in (sums_s.min(), sums_s.max()))
             said += (
-                f"; steps took from {sums_s.min():.4f} to {sums_s.max():.4f} s: if not by their nature,"
+                f"; steps took from {least} to {most}: if not by their nature,"
                 f" {_AGAIN}, as workers are predicted to wait for each other's slow ones"
             )
         return said

@@ -21,6 +21,7 @@ from hocket.profiler._loop import SHARDED, UNCOMPILED, Loop
 from hocket.profiler._loop_steps import DISTRIBUTED, LoopProfile, LoopSteps
 from hocket.profiler._step import first_lazy
 from hocket.profiler._uncompiled import nothing_is_compiled
+from hocket.text import duration_text
 
 _watched: list[Watching] = []
 """The one that is under way: two would see each other's work."""
@@ -179,14 +180,17 @@ def watch(
 def described(measured: LoopProfile) -> str:
     """A profile of a loop in one line."""
     graph, profile = measured.profile.graph, measured.profile
+    filed, plain = (
+        duration_text(float(np.median(s))) for s in (profile.operations_sum_s, profile.plain_step_s)
+    )
     given = (
         "" if measured.held in (None, graph.batch_size) else f" as you say (its inputs hold {measured.held})"
     )
     return (
         f"{graph.num_operations} operations, {graph.num_parameters} parameters, batch size"
-        f" {graph.batch_size}{given}; they sum to {np.median(profile.operations_sum_s):.4f} s of"
-        f" {np.median(profile.plain_step_s):.4f} s that a step takes unwatched ({profile.sum_to_plain:.1%}),"
-        f" and the loop takes {measured.outside_s:.4f} s more (data, logging){profile.doubt}"
+        f" {graph.batch_size}{given}; they sum to {filed} of the {plain} that a step takes unwatched"
+        f" ({profile.sum_to_plain:.1%}), and the loop takes {duration_text(measured.outside_s)} more (data,"
+        f" logging){profile.doubt}"
     )
 
 

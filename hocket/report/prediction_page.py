@@ -60,7 +60,7 @@ def render_prediction(
         setup=setup,
         tiles=_tiles(rows, errors),
         answer=answer or PageAnswer(verdicts(rows)),
-        base=base_note(rows),
+        base=base_note(rows, has_efficiency=True),
         caveats=[*(caveat.split("; ") if caveat else []), *held],
         columns=prediction_columns(rows, points),
         highlighted=saturated_rows(rows),

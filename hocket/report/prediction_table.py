@@ -21,9 +21,7 @@ from hocket.predictor.prediction_range import RANGE_WORDS
 from hocket.report.prediction_measured import MeasuredThroughput
 from hocket.text import UNDEFINED, TimeUnit, decimals_for, number_text, rate_period, rate_scale, time_unit
 
-_BUSIEST = (
-    "The resource in use for most of the time, and for how much of it; for the rest it waits for others."
-)
+_BUSIEST = "The resource in use for most of the time, and for how much of it; for the rest it is idle."
 _TURNS = " Both ways of a link together, where it pulls and pushes in turn: at 50% each it is always in use."
 
 
@@ -76,7 +74,7 @@ def prediction_columns(rows: Sequence[Prediction], points: Sequence[MeasuredThro
         percent_column(
             "In use",
             [row.bottleneck_utilization for row in rows],
-            "For how much of the time it is; for the rest it waits for others.",
+            "For how much of the time it is; for the rest it is idle.",
         ).as_wide(),
         percent_column(
             "Other way",

@@ -80,8 +80,8 @@ def worth_a_look(rental: Rental) -> list[RentalRow]:
 def hardly_cheaper(rental: Rental) -> str:
     """A clause on rows of the front that :func:`worth_a_look` leaves out; "" where there are none."""
     more = len(rental.front) - len(worth_a_look(rental))
-    each = "is not shown: it" if more == 1 else "are not shown: each"
-    return f"{more} more {each} is under 1% cheaper than a faster one here" if more else ""
+    left = "is left out: a faster one here" if more == 1 else "are left out: for each a faster one here"
+    return f"{more} more {left} costs under 1% more" if more else ""
 
 
 def unlike(columns: Sequence[Column]) -> list[Column]:

@@ -49,7 +49,7 @@ def clipping_verdict(rows: Sequence[ResultRow], unclipped: ResultRow | None) -> 
         how += ", whole reductions" + (
             ", none searched for" if any(row.policy == SEARCH for row in rows) else ""
         )
-    return f"unclipped a step takes {_step(unclipped, usual)} ({how}), {theirs}"
+    return f"unclipped a step takes at best {_step(unclipped, usual)} ({how}), {theirs}"
 
 
 def halves_verdict(rows: Sequence[ResultRow], plans: Mapping[str, Plan]) -> str:
@@ -98,7 +98,15 @@ def ranking_verdict(
         return f"{beats}: {_step(usual, None)} a step {where}{_least(usual, usual)}"
     told = f"best of {len(rows)} policies: {_named(level)}, " if len(rows) > 1 else f"{best.title}: "
     if buckets in level:
-        told = f"{_beaten_by_none(best, f'DDP with {_bucket(buckets)} buckets')}: "
+        of_buckets = (
+            f"DDP with {_bucket(buckets)} buckets (bucket_cap_mb={(buckets.bucket_bytes or 0) >> 20})"
+        )
+        proven = _is_proven(best)
+        told = (
+            f"nothing to gain over {of_buckets}: "
+            if proven
+            else f"best of {len(rows)} policies: {of_buckets}, "
+        )
     others = [] if usual is None else [(usual, _usual_name(usual, buckets))]
     if buckets is not None and buckets not in level and not _is_default(buckets, usual):
         others.append((buckets, f"ddp's best bucket ({_bucket(buckets)})"))
@@ -181,9 +189,13 @@ def _step(row: ResultRow, beside: ResultRow | None) -> str:
 
 def _beaten_by_none(best: ResultRow, name: str) -> str:
     """Words on the policy called ``name``, whose step none shortens: by the bound where it proves that."""
+    return f"nothing to gain over {name}" if _is_proven(best) else f"no other policy beats {name}"
+
+
+def _is_proven(best: ResultRow) -> bool:
+    """Tell whether the bound proves that no order of as many transfers is faster."""
     above = over_bound(best)
-    proven = above is not None and above <= LEVEL
-    return f"nothing to gain over {name}" if proven else f"no other policy beats {name}"
+    return above is not None and above <= LEVEL
 
 
 def _named(level: Sequence[ResultRow]) -> str:

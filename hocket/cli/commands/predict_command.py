@@ -277,12 +277,13 @@ def _write_page(
 def _beside(
     graph: StepGraph, network: Network, request: dict[str, Any], rows: Sequence[Prediction]
 ) -> list[str]:
-    """Lines on what else may decide: clipping, and larger updates."""
-    from hocket.predictor.larger_updates import larger_update
+    """Lines on what else may decide: the size of updates, memory, clipping, and larger updates."""
+    from hocket.predictor.larger_updates import larger_update, update_sizes
 
+    said = [capitalized(sizes)] if (sizes := update_sizes(graph, rows)) else []
     if rows[0].architecture == "fsdp":
-        return _memory_of_fewest(graph, network, request, min(row.workers for row in rows))
-    said = [beside_clipped(graph, network, request, rows)] if request["clip"] else []
+        return said + _memory_of_fewest(graph, network, request, min(row.workers for row in rows))
+    said += [beside_clipped(graph, network, request, rows)] if request["clip"] else []
     if rows[0].mode == "sync" and (larger := larger_update(graph, network, request, rows)):
         said.append(capitalized(larger))
     return said
@@ -317,15 +318,9 @@ def _assumed(
     """The line of assumptions, with what each worker is."""
     each = "one device, a link of its own" if network.nodes is None else "one GPU"
     most = max(row.workers for row in rows)
-    update = ""
-    if rows[0].mode == "sync" and most > 1:
-        update = (
-            f"; an update: {graph.batch_size} examples a worker, so {most * graph.batch_size:,} with {most}"
-            " workers"
-        )
     if rows[0].mode == "sync" and graph.num_samples == 1 and most > 1:
         each += ", all steps equally long, so that none waits for a slower one (--jitter 0.05: they vary)"
-    return f"{assumptions(graph, settings)}{update}; each worker: {each}"
+    return f"{assumptions(graph, settings)}; each worker: {each}"
 
 
 _UPDATES = {

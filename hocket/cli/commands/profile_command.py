@@ -261,18 +261,17 @@ def _measured(target: str, step: ProfileOptions) -> Profile:
 
 
 def measured_step(measured: Profile) -> str:
-    """The operations' sum beside the step without a profiler, in one line."""
+    """The step without a profiler, and what the file's operations sum to, in one line."""
     import numpy as np
 
-    plain_s, own_s = np.median(measured.plain_step_s), np.median(measured.own_sum_s)
-    own = f"{own_s:.4f} s ({measured.own_to_plain:.1%})"
-    filed = f"{np.median(measured.operations_sum_s):.4f} s ({measured.sum_to_plain:.1%})"
-    between = (
-        "" if own == filed else f" by themselves, and with the time between them, as in the file, to {filed}"
+    from hocket.text import duration_text
+
+    plain, filed = (
+        duration_text(float(np.median(s))) for s in (measured.plain_step_s, measured.operations_sum_s)
     )
     return (
-        f"a step takes {plain_s:.4f} s without the profiler; its operations sum to"
-        f" {own}{between}{measured.doubt}"
+        f"a step takes {plain} without the profiler; in the file its operations sum to {filed}"
+        f" ({measured.sum_to_plain:.1%}){measured.doubt}"
     )
 
 

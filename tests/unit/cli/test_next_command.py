@@ -42,12 +42,12 @@ def test_where_computing_is_all_of_a_step_the_next_commands_end(in_tmp: Path) ->
     )
     varied = following(*asked, "--jitter", "0.05")
     assert varied.startswith(
-        "hocket rent --example-offers > offers.csv  # computing and waiting for slower workers take 100% of a"
-        " step with 4 workers: reordering transfers could save nothing;"
+        "hocket rent --example-offers > offers.csv  # computing takes 96% and waiting for slower workers 4%"
+        " of a step with 4 workers: reordering transfers could save nothing;"
     )
     assert varied.endswith(
-        "with a fixed update size: hocket rent FILE.py:FACTORY --offers offers.csv --examples 90M"
-        " --global-batch N"
+        "for updates of one size: hocket rent FILE.py:FACTORY --offers offers.csv --examples 90M"
+        " --global-batch 8"
     )
 
 
@@ -55,7 +55,9 @@ def test_the_command_that_rents_derives_the_model_as_the_step_was(in_tmp: Path) 
     way = ("--batch-size", "64", "--precision", "amp", "--channels-last")
     assert run("profile", "resnet18", "--device", "h100", *way, "-o", "step.json").status == 0
     said = following("predict", "step.json", "--gpus-per-node", "8", "--workers", "8", "--jitter", "0.01")
-    assert f"hocket rent resnet18 {' '.join(way)} --offers offers.csv --examples 90M --global-batch N" in said
+    assert (
+        f"hocket rent resnet18 {' '.join(way)} --offers offers.csv --examples 90M --global-batch 512" in said
+    )
 
 
 def test_where_no_order_gains_more_workers_are_asked_about(in_tmp: Path) -> None:

@@ -96,8 +96,8 @@ def test_a_global_batch_is_divided_and_its_smaller_steps_derived() -> None:
     ]
     assert found["offers"][0]["nodes_left_out"] == [3]
     assert found["left_out"] == [
-        "Left out: 1 number of nodes of a, over whose cards the global batch of 32 does not divide into equal"
-        " batches of at most --batch-size that fit"
+        "Left out: 1 number of nodes of a, whose cards cannot share 32 examples in equal"
+        " batches that fit and are no larger than --batch-size"
     ]
 
 

@@ -113,7 +113,7 @@ def test_numbers_of_nodes_that_a_global_batch_does_not_divide_into_are_said() ->
     rental = rent(STEP, [FAST], TrainingJob(examples=96, global_batch=8))
     (line,) = left_out(rental)
     assert line == (
-        "Left out: 2 numbers of nodes of fast, over whose cards the global batch of 8 does not divide into"
+        "Left out: 2 numbers of nodes of fast, whose cards cannot share 8 examples in"
         " batches of 4, which alone there are steps of; give the model in place of step files, as smaller"
         " batches are derived of it, or a step file for each batch"
     )
@@ -132,7 +132,7 @@ def test_what_it_rests_on_is_said() -> None:
     assert (
         strong[1]
         == "updates of 8 examples in batches of 4 a card, 1 to 2 of them summed up before an exchange"
-        " (fewer by --batch-size N)"
+        " (a larger --batch-size sums up fewer)"
     )
     assert not_included(rented(FAST)).startswith(
         "Hours have no range, as the error of this step is not known. "

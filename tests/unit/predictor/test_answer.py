@@ -75,25 +75,28 @@ def test_saturation_is_the_fewest_workers_near_the_best(
 
 
 def test_the_base_of_speedups_is_said() -> None:
-    assert base_note([row(2, 50)]) == (
+    assert base_note([row(2, 50)], has_efficiency=True) == (
         "speed-up and efficiency are against one worker alone, without a network or updates, which servers "
         "run (so compare them with all-reduce's by examples/s): 50 examples/s; asynchronous examples are on "
         "older weights, not the same progress as synchronous ones"
     )
     reduced = row(2, 50, servers=0, mode="sync", architecture="allreduce")
-    assert base_note([reduced]) == (
+    assert base_note([reduced], has_efficiency=True) == (
         "speed-up and efficiency are against one worker alone, without a network: 50 examples/s"
     )
-    assert base_note([row(2, 50, alone_throughput=None)]) is None
-    assert base_note([]) is None
+    assert base_note([reduced], has_efficiency=False) == (
+        "speed-up is against one worker alone, without a network: 50 examples/s"
+    )
+    assert base_note([row(2, 50, alone_throughput=None)], has_efficiency=True) is None
+    assert base_note([], has_efficiency=True) is None
 
 
 def test_one_worker_off_its_profiles_mean_is_explained() -> None:
     reduced = {"servers": 0, "mode": "sync", "architecture": "allreduce", "alone_throughput": 100.0}
     alone = row(1, 100.4, **reduced, speedup=1.004, efficiency=1.0)
-    assert "by chance" not in (base_note([alone]) or "")
+    assert "by chance" not in (base_note([alone], has_efficiency=True) or "")
     drawn = row(1, 98.0, **reduced, speedup=0.98, efficiency=0.98)
-    assert (base_note([drawn, row(2, 50, mode="sync")]) or "").endswith(
+    assert (base_note([drawn, row(2, 50, mode="sync")], has_efficiency=True) or "").endswith(
         ", its mean; the row of one worker draws its steps, so that it differs by chance"
     )
 
@@ -435,24 +438,31 @@ def test_a_ceiling_below_one_worker_alone_is_said() -> None:
 def test_workers_of_another_speed_are_against_the_profiled_one_and_not_off_by_chance() -> None:
     reduced = {"servers": 0, "mode": "sync", "architecture": "allreduce"}
     fast = [row(1, 99.5, **reduced, efficiency=0.995), row(8, 400, **reduced, efficiency=0.5)]
-    assert base_note(fast) == (
+    assert base_note(fast, has_efficiency=True) == (
         "speed-up and efficiency are against one worker alone of the profiled speed, without a network"
         " (efficiency against what these workers would reach, each at its own): 50 examples/s"
     )
-    assert "profiled speed" in (base_note([row(1, 120, **reduced, efficiency=1.0)]) or "")
+    assert "profiled speed" in (
+        base_note([row(1, 120, **reduced, efficiency=1.0)], has_efficiency=True) or ""
+    )
     assert "profiled speed" not in (
-        base_note([row(1, 51, **reduced, efficiency=1.0), row(8, 300, **reduced)]) or ""
+        base_note([row(1, 51, **reduced, efficiency=1.0), row(8, 300, **reduced)], has_efficiency=True) or ""
     )
 
 
 def test_sharded_workers_that_share_updates_out_are_as_fast_as_profiled() -> None:
     sharded = {"servers": 0, "mode": "sync", "architecture": "fsdp"}
-    note = base_note([row(8, 442, **sharded, efficiency=1.105), row(512, 28518, **sharded, efficiency=1.114)])
+    note = base_note(
+        [row(8, 442, **sharded, efficiency=1.105), row(512, 28518, **sharded, efficiency=1.114)],
+        has_efficiency=True,
+    )
     assert note == (
         "speed-up and efficiency are against one worker alone, without a network, which updates all"
         " parameters itself where these share updates out (so they may be above 100%): 50 examples/s"
     )
-    assert "share updates" not in (base_note([row(8, 390, **sharded, efficiency=0.975)]) or "")
+    assert "share updates" not in (
+        base_note([row(8, 390, **sharded, efficiency=0.975)], has_efficiency=True) or ""
+    )
 
 
 COMPUTING = {"servers": 0, "mode": "sync", "architecture": "allreduce", "bottleneck": "worker processors"}

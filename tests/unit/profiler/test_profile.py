@@ -284,7 +284,7 @@ def test_a_mean_apart_from_the_median_is_told_of_as_what_predictions_go_by(slow,
         measured.graph, durations_s=np.hstack([first_s, first_s, slow * first_s]) / first_s.sum()
     )
     measured = dataclasses.replace(measured, graph=unlike)
-    said = "; these are medians, and predictions go by the mean sum, 1.1333 s"
+    said = "; these are medians, and predictions go by the mean sum, 1.13 s"
     assert (said in measured.doubt) == ("the mean" in measured.doubt) == told
     (row,) = predict(unlike, Network(), workers=1, steps=20_000, skip=0)
     assert row.alone_throughput == pytest.approx(unlike.batch_size / measured.operations_sum_s.mean())

@@ -20,7 +20,7 @@ def test_rows_that_cost_hardly_less_than_a_faster_one_are_left_out() -> None:
     assert len(rental.front) > 2
     assert named(rental) == [("fast", 8), ("fast", 1)]
     assert hardly_cheaper(rental) == (
-        f"{len(rental.front) - 2} more are not shown: each is under 1% cheaper than a faster one here"
+        f"{len(rental.front) - 2} more are left out: for each a faster one here costs under 1% more"
     )
     assert hardly_cheaper(rented(SLOW)) == ""
     assert f"{hardly_cheaper(rental)}." in render_rental(rental)

@@ -250,7 +250,8 @@ def test_nothing_to_gain_is_said_where_the_bound_proves_it():
     ddp, buckets = reduced("ddp", 0.359, 0.289), reduced("ddp-best", 0.289, 0.289, bucket_bytes=5 << 20)
     least = "and no order of as many transfers takes less"
     assert ranking_verdict([buckets, ddp], WHERE) == (
-        f"nothing to gain over DDP with 5 MiB buckets: 289 ms a step {WHERE}, 19% less than {DDP}, {least}"
+        f"nothing to gain over DDP with 5 MiB buckets (bucket_cap_mb=5): 289 ms a step {WHERE},"
+        f" 19% less than {DDP}, {least}"
     )
     fsdp, tic = (reduced(name, 0.877, 0.874, architecture="fsdp") for name in ("fsdp", "fsdp-tic"))
     assert ranking_verdict([fsdp, tic], WHERE) == (
@@ -265,8 +266,8 @@ def test_a_ranking_says_where_another_bucket_size_is_all_there_is_to_gain():
         rows = [*others, buckets, ddp]
         assert gains(rows)
         assert ranking_verdict(rows, WHERE) == (
-            "no other policy beats DDP with 5 MiB buckets: 289 ms a step on 4 workers at 1 Gbit/s,"
-            " 19% less than ddp (buckets of 25 MiB)"
+            f"best of {len(rows)} policies: DDP with 5 MiB buckets (bucket_cap_mb=5), 289 ms a step on 4"
+            " workers at 1 Gbit/s, 19% less than ddp (buckets of 25 MiB)"
         )
 
 
