@@ -13,6 +13,7 @@ from hocket.predictor.prediction import Prediction
 from hocket.predictor.prediction_curves import is_faster
 from hocket.text import digits, rate_text
 
+_DECIDES = 1.1  # times the throughput
 _KEEPING = ("fsdp-zero2", "search", "exact")  # keep units gathered, or choose which
 
 
@@ -22,6 +23,11 @@ class NodeCopies(NamedTuple):
     row: Prediction
     gpus: int
     best: Prediction
+
+    @property
+    def decides(self) -> bool:
+        """True if these copies are so much faster that nothing else is the answer."""
+        return self.row.throughput >= _DECIDES * self.best.throughput
 
     @property
     def text(self) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from hocket.graph import StepGraph
 from hocket.graph.result import ResultRow, is_level
+from hocket.graph.step import MEASURE_AGAIN
 from hocket.predictor.prediction_range import RANGE_WORDS, computing_error
 from hocket.report.compared_rows import best_row, gained, usual_row
 from hocket.text import percent_text, rho_text
@@ -34,13 +35,13 @@ def uncertain_gain(
     ]
 
 
-def below_gains(rows: Sequence[ResultRow]) -> list[str]:
+def below_gains(graph: StepGraph, rows: Sequence[ResultRow]) -> list[str]:
     """A sentence on a rho below that of all gains that were measured, for a step that is trained on CPUs.
 
-    None where nothing is said to gain.
+    None where nothing is said to gain, nor of a step that is to be measured again: its rho may be too small.
     """
     best, usual = best_row(rows), usual_row(rows)
-    if best.architecture != "allreduce" or best.rho >= RHO_OF_GAINS:
+    if MEASURE_AGAIN in graph.caveat or best.architecture != "allreduce" or best.rho >= RHO_OF_GAINS:
         return []
     if usual is None or is_level(best.iteration_s, usual.iteration_s):
         return []

@@ -44,11 +44,11 @@ def clipping_verdict(rows: Sequence[ResultRow], unclipped: ResultRow | None) -> 
     theirs = f"clipped under {usual.policy} {_step(usual, unclipped)}" if usual is not None else ""
     if unclipped is None:
         return f"a step {theirs}; how long it takes unclipped the profile does not say: it clips itself"
-    how = unclipped.title
-    if unclipped.architecture != "fsdp":
-        how += ", whole reductions" + (
-            ", none searched for" if any(row.policy == SEARCH for row in rows) else ""
-        )
+    if usual is not None and unclipped.architecture == "fsdp":  # the one policy that is known unclipped
+        both = f"{_step(unclipped, usual)} unclipped, {_step(usual, unclipped)} clipped"
+        return f"under {usual.policy} a step takes {both}"
+    searched = ", none searched for" if any(row.policy == SEARCH for row in rows) else ""
+    how = f"{unclipped.title}, whole reductions{searched}"
     return f"unclipped a step takes at best {_step(unclipped, usual)} ({how}), {theirs}"
 
 

@@ -139,7 +139,8 @@ def predict(
     more = [*map(capitalized, checked), *_beside(graph, network, request, rows)]
     link = _link(network, planning, max(num_workers)) + (", one copy among all" if copies else "")
     shown = by_device(graph, rows)
-    told = [*copies, *map(capitalized, verdicts(shown, link)), *more]
+    told = [*map(capitalized, verdicts(shown, link)), *more]
+    told = [*copies, *told] if copied is not None and copied.decides else [told[0], *copies, *told[1:]]
     most = max(rows, key=lambda row: (row.workers, row.servers))
     exchanged = capitalized(exchange_line(graph, network, request, most))
     answer = Answer(

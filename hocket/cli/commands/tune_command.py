@@ -179,7 +179,7 @@ def tune(
     else:
         where = on_workers(best, link_text(network, best.workers), clip=planning.clip)
         doubts = uncertain_gain(graph, ranked, found.alike_s)
-        doubts += below_gains(ranked) if trains_on(graph) else []
+        doubts += below_gains(graph, ranked) if trains_on(graph) else []
         beside = [capitalized(line) for line in doubts]
         if planning.clip:
             said = clipping_verdict(found.ranked, found.unclipped), halves_verdict(found.ranked, found.plans)

@@ -10,6 +10,7 @@ from fake_runs import fake_row
 
 from hocket.confidence import interval_95
 from hocket.graph import StepGraph
+from hocket.graph.step import MEASURE_AGAIN
 from hocket.report.uncertain_gain import below_gains, uncertain_gain
 from tests.strategies import operation, parameter, step
 
@@ -20,6 +21,7 @@ def measured(lengths_s: list[float], **changes: object) -> StepGraph:
 
 
 NOISY = measured([0.8, 1.0, 1.2])
+QUIET = measured([1.0])
 ROWS = [fake_row("caramel", architecture="allreduce", iteration_s=s) for s in (0.9,)]
 DDP = fake_row("ddp", architecture="allreduce", iteration_s=1.0)
 
@@ -74,10 +76,12 @@ def test_a_gain_at_a_rho_at_which_training_had_none_is_said_to_be_none():
     def caramel(rho: float, iteration_s: float = 0.9):
         return fake_row("caramel", architecture="allreduce", iteration_s=iteration_s, rho=rho)
 
-    (said,) = below_gains([caramel(0.13), DDP])
+    (said,) = below_gains(QUIET, [caramel(0.13), DDP])
     assert said.startswith(
         "rho is 0.13: in training at rho 0.5, where there is more to gain, no order gained"
     )
-    assert below_gains([caramel(0.6), DDP]) == []
-    assert below_gains([caramel(0.13, 1.0), DDP]) == []
-    assert below_gains([caramel(0.13)]) == []
+    assert below_gains(QUIET, [caramel(0.6), DDP]) == []
+    assert below_gains(QUIET, [caramel(0.13, 1.0), DDP]) == []
+    assert below_gains(QUIET, [caramel(0.13)]) == []
+    # Of a busy machine rho is too small.
+    assert below_gains(measured([1.0], caveat=f"busy, so {MEASURE_AGAIN}"), [caramel(0.13), DDP]) == []
