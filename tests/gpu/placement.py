@@ -12,6 +12,11 @@ DEVICES: list[torch.device] = []
 """The one that cases train on, where there is one."""
 
 
+def device() -> torch.device:
+    """The device that cases are to be on: a GPU, or the processor."""
+    return DEVICES[0] if DEVICES else torch.device("cpu")
+
+
 def placed(model: nn.Module) -> nn.Module:
     """``model`` on the device that is in force; its inputs go there, and its outputs come back."""
     if not DEVICES:

@@ -60,6 +60,15 @@ def test_profiles_are_in_the_time_of_the_gpu_and_their_parts_are_the_step(backen
         assert found["step"] == pytest.approx(1.0, abs=0.1)
 
 
+@pytest.mark.gpu
+@pytest.mark.parametrize("clipped", [False, True])
+@pytest.mark.parametrize("kind", ["gpt", "resnet"])
+def test_a_sharded_model_comes_out_bitwise_as_torchs(kind: str, clipped: bool) -> None:
+    case = "tests.multiprocess.sharding_cases:parity"
+    alone = {"device": "cuda:0", "backend": "nccl"}
+    assert run(case, 1, 600, **alone, kind=kind, plan="batched", clipped=clipped) == [[]]
+
+
 def test_a_case_on_processors_runs_on_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(placement, "DEVICES", [torch.device("meta")])
     model = placement.placed(nn.Linear(3, 2))

@@ -23,6 +23,7 @@ from hocket.models.resnet18 import BasicBlock
 from hocket.runtime.sharding.module_tree import blocks_of
 from hocket.runtime.sharding.module_units import modules_of_units
 from hocket.runtime.sharding.torch_default import default_plan
+from tests.gpu.placement import device
 
 Batch = tuple[torch.Tensor, torch.Tensor]
 
@@ -59,13 +60,17 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
 
 
 def batch_of(kind: str, rank: int, step: int) -> Batch:
-    """A batch of its own for every rank and step."""
+    """A batch of its own for every rank and step, where models are."""
     generator = torch.Generator().manual_seed(1000 * rank + step)
     if kind.startswith("gpt"):
         text = torch.randint(61, (2, 17), generator=generator)
-        return text[:, :-1], text[:, 1:].flatten()
-    x = torch.randn(4, 3, 16, 16, generator=generator)
-    return x, torch.randint(7, (4,), generator=generator)
+        x, wanted = text[:, :-1], text[:, 1:].flatten()
+    else:
+        x, wanted = (
+            torch.randn(4, 3, 16, 16, generator=generator),
+            torch.randint(7, (4,), generator=generator),
+        )
+    return x.to(device()), wanted.to(device())
 
 
 def loss_of(outputs: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
