@@ -32,7 +32,10 @@ def test_blocks_that_are_computed_again_come_out_bitwise_as_torchs() -> None:
         assert not any(found.values()), found
 
 
-@pytest.mark.parametrize(("kind", "world"), MODELS_ON_RANKS)
+@pytest.mark.parametrize(
+    ("kind", "world"),
+    [("gpt", 2), *(pytest.param(*each, marks=pytest.mark.long) for each in (("resnet", 2), ("gpt", 4)))],
+)
 def test_compiled_models_come_out_bitwise_as_torchs(kind: str, world: int) -> None:
     for found in run(f"{CASES}:compiled", world=world, timeout_s=290, kind=kind):
         assert not any(found.values()), found
