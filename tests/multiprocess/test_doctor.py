@@ -120,6 +120,7 @@ def test_alone_it_starts_two_ranks_and_says_so_in_one_screen() -> None:
     assert len(out.splitlines()) <= 24
 
 
+@pytest.mark.long
 def test_alone_a_wrong_interface_ends_it_with_status_1() -> None:
     status, out, _ = ended(command("--json", GLOO_SOCKET_IFNAME="nowhere0"))
     assert status == 1

@@ -58,6 +58,7 @@ IN_FRAMEWORKS = ("lightning_fabric", "accelerate_cnn")
 
 
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.long
 def test_a_rank_of_any_launcher_joins_the_others(name: str) -> None:
     port = str(free_port("127.0.0.1"))
     meeting = {**os.environ, "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}

@@ -49,12 +49,12 @@ def test_what_differs_between_ranks_is_refused_on_all_of_them() -> None:
 @pytest.mark.parametrize(
     ("how", "told"),
     [
-        ("kill, no buffers, seen later", GONE),
         ("kill in backward", GONE),
         ("raise halfway, listed", GONE),
         ("return", DONE),
         pytest.param("kill", GONE, marks=pytest.mark.long),
         pytest.param("kill, ready", GONE, marks=pytest.mark.long),
+        pytest.param("kill, no buffers, seen later", GONE, marks=pytest.mark.long),
         pytest.param("kill, no buffers, ready", GONE, marks=pytest.mark.long),
         pytest.param("raise halfway, ready", GONE, marks=pytest.mark.long),
         pytest.param("return, ready", DONE, marks=pytest.mark.long),

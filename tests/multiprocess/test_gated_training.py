@@ -34,6 +34,7 @@ def test_training_passes_the_gate(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_steps_are_replayed_through_the_gate(tmp_path: Path) -> None:
     graph = step(
         [parameter("p", 4000), parameter("q", 80000)],

@@ -24,7 +24,7 @@ FIX = "give every rank the same number of batches (drop_last, or an even sampler
             marks=pytest.mark.long,
         ),
         pytest.param("destroy", 20, False, "has ended its process group", marks=pytest.mark.long),
-        ("nothing", 20, False, "is done"),
+        pytest.param("nothing", 20, False, "is done", marks=pytest.mark.long),
     ],
 )
 def test_who_waits_for_a_rank_without_batches_is_told(

@@ -14,6 +14,7 @@ BUCKET_MIB = 32  # DDP's, in the first steps, with the gradient that fills it
 
 
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="peaks are read in /proc")
+@pytest.mark.long
 def test_gradients_are_where_their_buckets_are(monkeypatch: pytest.MonkeyPatch) -> None:
     # Memory that is freed goes back at once: what the allocator keeps differs from run to run.
     monkeypatch.setenv("MALLOC_MMAP_THRESHOLD_", str(1 << 20))

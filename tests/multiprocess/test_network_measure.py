@@ -150,6 +150,7 @@ def test_processes_here_measure_a_network_that_commands_take(tmp_path: Path) -> 
     assert json.loads(row.out)["communication_s"] > 0
 
 
+@pytest.mark.long
 def test_ranks_that_a_launcher_started_meet_and_the_first_prints(tmp_path: Path) -> None:
     rendezvous = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port("127.0.0.1"))}
     arguments = (*SMALL, "--json", "-o", str(tmp_path / "network.json"))

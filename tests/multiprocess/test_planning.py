@@ -53,7 +53,7 @@ def test_where_planning_fails_the_plan_stays_and_nothing_is_kept(tmp_path: Path)
     "how",
     [
         "it ends",
-        "one more pass",
+        pytest.param("one more pass", marks=pytest.mark.long),
         pytest.param("one less pass", marks=pytest.mark.long),
         pytest.param("detached", marks=pytest.mark.long),
     ],
@@ -69,7 +69,7 @@ def test_a_training_that_ends_meanwhile_ends_what_plans(how: str, tmp_path: Path
     assert _soon_gone(child)
 
 
-@pytest.mark.parametrize("gone", [0, 1])
+@pytest.mark.parametrize("gone", [pytest.param(0, marks=pytest.mark.long), 1])
 def test_a_rank_that_goes_meanwhile_is_named_and_what_plans_ends(gone: int, tmp_path: Path) -> None:
     how = f"rank {gone} goes"
     ranks = Ranks(f"{CASES}:ended_meanwhile", 2, {"folder": str(tmp_path), "how": how}, tmp_path)

@@ -106,6 +106,7 @@ def test_the_same_script_trains_with_servers_and_with_allreduce_alike() -> None:
     assert all(torch.allclose(served[k], reduced[k], rtol=0, atol=1e-6) for k in reduced)
 
 
+@pytest.mark.long
 def test_a_killed_server_ends_every_worker_with_one_error_that_names_it() -> None:
     with Run("fails", *PS, "--workers", "1", "--servers", "2", "--mode", "async") as run:
         wait_for("pid0")
@@ -183,6 +184,7 @@ def test_an_asynchronous_worker_that_stalls_is_ended_and_comes_again(case: str, 
     assert int(Path("steps1").read_text()) == 20
 
 
+@pytest.mark.long
 def test_a_synchronous_job_ends_with_the_worker_that_stalls() -> None:
     status, err = ended("stops", *PS, "--workers", "2", "--timeout", "12s")
     assert status == 1, err
@@ -216,6 +218,7 @@ def test_a_synchronous_job_ends_with_the_worker_that_is_killed() -> None:
     assert "worker 1 is gone in step" in Path("error0").read_text()
 
 
+@pytest.mark.long
 def test_a_script_that_leaves_has_failed_and_its_status_is_the_commands() -> None:
     status, err = ended("leaves", *PS, "--workers", "2")
     assert status == 3

@@ -27,6 +27,7 @@ def test_parameters_after_20_steps_are_bitwise_those_of_torchs_sharding(kind: st
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_blocks_that_are_computed_again_come_out_bitwise_as_torchs() -> None:
     for found in run(f"{CASES}:every_way", timeout_s=290, kind="gpt, recomputing"):
         assert not any(found.values()), found
@@ -42,8 +43,14 @@ def test_compiled_models_come_out_bitwise_as_torchs(kind: str, world: int) -> No
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("clipped", [False, True])
-@pytest.mark.parametrize("kind", ["gpt", "resnet"])
+@pytest.mark.parametrize(
+    ("kind", "clipped"),
+    [
+        ("gpt", True),
+        ("resnet", False),
+        *(pytest.param(*each, marks=pytest.mark.long) for each in (("gpt", False), ("resnet", True))),
+    ],
+)
 def test_a_checkpoint_is_loaded_under_another_plan(kind: str, clipped: bool, tmp_path: Path) -> None:
     for found in run(f"{CASES}:checkpoint", kind=kind, folder=str(tmp_path), clipped=clipped):
         assert found == {"plans": ["batched", "fsdp"], "torch": [], "loaded": []}

@@ -52,7 +52,11 @@ def test_a_manager_goes_on(tmp_path: Path, capfd: pytest.CaptureFixture[str], co
 
 @pytest.mark.parametrize(
     ("transport", "count"),
-    [("gloo", 400), ("gloo", 10_000), ("grpc", 400), pytest.param("grpc", 10_000, marks=pytest.mark.long)],
+    [
+        ("gloo", 400),
+        ("grpc", 400),
+        *(pytest.param(each, 10_000, marks=pytest.mark.long) for each in ("gloo", "grpc")),
+    ],
 )
 def test_servers_go_on(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, transport: Any, count: int

@@ -151,6 +151,7 @@ def test_a_rank_that_is_killed_is_the_reason() -> None:
     assert last_line(err).startswith("hocket: rank 1 was killed by SIGKILL, as the system does")
 
 
+@pytest.mark.long
 def test_ranks_that_are_started_again_tell_of_each_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     status, err = ended(train(KEY, "--max-restarts", "1"))
     assert status == 1
@@ -164,6 +165,7 @@ def test_a_value_that_torchrun_does_not_take_is_one_line() -> None:
     assert last_line(err) == "hocket: torchrun: ValueError: invalid literal for int() with base 10: 'two'"
 
 
+@pytest.mark.long
 def test_verbose_shows_all_of_it() -> None:
     # Torchrun ends the other ranks with SIGTERM when it sees the first one fail: both have to print before.
     patient = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
@@ -244,6 +246,7 @@ def test_the_phases_of_the_first_steps_are_told_once_by_the_first_rank() -> None
     )
 
 
+@pytest.mark.long
 def test_the_first_steps_say_nothing_unless_asked() -> None:
     status, err = ended(train(LEARN))
     assert status == 0, err
@@ -269,6 +272,7 @@ dist.destroy_process_group()
 """
 
 
+@pytest.mark.long
 def test_a_plan_for_four_workers_says_so_to_two(tmp_path: Path) -> None:
     names = ("0.weight", "0.bias", "1.weight", "1.bias")
     plan = hocket.Plan(

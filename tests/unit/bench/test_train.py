@@ -126,6 +126,7 @@ def test_ranks_that_a_launcher_started_take_turns_and_the_first_prints(tiny: Pat
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_nothing_runs_on_beside_later_models(tiny: Path) -> None:
     models = ",".join(f"{tiny}:{name}" for name in ("first", "second", "third"))
     for status, _, errors in on_loopback("--model", models, "--batch-size", "8", "--blocks", "1"):
@@ -156,7 +157,7 @@ def test_training_is_timed_on_an_emulated_cluster(tiny: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces are made by root")
-@pytest.mark.parametrize("more", [0, 1])
+@pytest.mark.parametrize("more", [0, pytest.param(1, marks=pytest.mark.long)])
 def test_nodes_have_processors_of_their_own_where_their_threads_fit(tiny: Path, more: int) -> None:
     mine = os.sched_getaffinity(0)
     fit = max(1, len(mine) // 2)

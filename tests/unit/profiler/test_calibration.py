@@ -28,7 +28,7 @@ def test_gauss_newton_finds_a_nonlinear_minimum():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("device", ["k80", "p100", "v100", "a100"])
+@pytest.mark.parametrize("device", [pytest.param("k80", marks=pytest.mark.long), "p100", "v100", "a100"])
 def test_stored_residuals_are_those_of_the_stored_factors(device):
     stored = [(row.model, row.batch_size, row.ratio) for row in calibration.stored_of_papers(device)]
     computed = [(row.model, row.batch_size, pytest.approx(row.ratio, abs=6e-4)) for row in residuals(device)]
