@@ -57,9 +57,10 @@ def after_prediction(
     chosen = slower or chosen
     servers = chosen.servers or None
     if chosen is curve[-1] and _is_all_computing(chosen):
-        in_node = 1 if network.nodes is None else network.nodes.gpus
-        fewest = min((row.workers for row in rows if row.workers > 1), default=1)
-        return _beyond_computing(context, chosen, graph, graph.batch_size * max(in_node, fewest))
+        in_node = 2 if network.nodes is None else network.nodes.gpus
+        several = [row.workers for row in rows if row.workers > 1]
+        fewest = min([workers for workers in several if workers >= in_node] or several)
+        return _beyond_computing(context, chosen, graph, fewest)
     if without_gain := _beyond_order(context, chosen, network.bandwidth_bps):
         return without_gain
     of_shards = {name: context.params[name] for name in ("memory", "shards")}
@@ -158,17 +159,18 @@ def _is_all_computing(row: Prediction) -> bool:
     return computes and efficient and not row.servers
 
 
-def _beyond_computing(context: typer.Context, row: Prediction, graph: StepGraph, update: int) -> str:
-    """The command where computing is nearly all: steps that vary, then updates of ``update`` examples."""
+def _beyond_computing(context: typer.Context, row: Prediction, graph: StepGraph, fewest: int) -> str:
+    """The command where computing is nearly all: steps that vary, then updates as ``fewest`` workers have."""
     if graph.num_samples == 1:  # all steps equally long, as a derived one's without --jitter
         like = (*NETWORK_OPTIONS, "workers", "architecture", "policy", "shards", "memory", "clip")
         step = str(context.params["step"])
         command = command_line(context, "hocket", "predict", step, like=like, jitter=0.05)
         return f"{command}  # {_computing(row)}; do steps that vary, as real ones do, wait much?"
     return (
-        f"hocket rent --example-offers > offers.csv  # {_computing(row)}; more workers are faster as each"
-        " update is of more examples. Put your nodes and prices into that file, then, for updates of one"
-        f" size: {_rented(context, graph, update)}"
+        f"hocket rent --example-offers > offers.csv  # {_computing(row)}; more workers are faster only"
+        " because updates grow with them. Put your nodes and prices into that file, then, for updates of"
+        f" {fewest * graph.batch_size:,} examples, as {fewest} workers have:"
+        f" {_rented(context, graph, fewest * graph.batch_size)}"
     )
 
 

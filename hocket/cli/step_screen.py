@@ -92,7 +92,7 @@ def train_command(
         run = f"torchrun --nnodes {-(-network.num_workers // each)} --nproc-per-node {each} train.py"
         untried = "" if trains_on(graph) else "; no GPU has run it"
         if untried and plan.policy == "fsdp-zero2":
-            untried += ", torch's own reshard_after_forward=False is much the same"
+            untried += "; torch's own fully_shard(..., reshard_after_forward=False) is much the same"
         return f'{run}  # your script, which calls hocket.shard(..., plan="{path}"){untried}'
     if not trains_on(graph) or graph.caveat:
         return ""
@@ -111,19 +111,23 @@ def train_command(
     return command_line(context, "hocket", "train", like=(), **options) + script
 
 
-def remarks_on(graph: StepGraph, *, wide: bool, sharded: bool = False) -> list[str]:
+def remarks_on(graph: StepGraph, architecture: str, *, wide: bool) -> list[str]:
     """Remarks below a table of plans for ``graph``: what else there is to see, and what its plans are for."""
     remarks = [] if wide else [MORE]
-    if not trains_on(graph) and sharded:
+    if trains_on(graph):
+        return remarks
+    if architecture == "fsdp":
         remarks.append(
             f"The step is of {graph.device}: `hocket.shard` takes such a plan there (plan=FILE), but no GPU"
             " has trained by one"
         )
-    elif not trains_on(graph):
-        remarks.append(
-            f"The step is of {graph.device}, and Hocket trains on CPUs over gloo: a bucket size is DDP's own"
-            " setting there, other plans are to compare, not to train by"
+    else:
+        usable = (
+            "of plans for it a bucket size can be used, as DDP's `bucket_cap_mb`, others are to compare"
+            if architecture == "allreduce"
+            else "plans for it are to compare, not to train by"
         )
+        remarks.append(f"The step is of {graph.device}, and Hocket trains on CPUs over gloo: {usable}")
     return remarks
 
 

@@ -206,13 +206,13 @@ def _undivided(rental: Rental, batches: Sequence[int], outcomes: Sequence[OfferO
         few.append(f"some of {counted(len(outcomes) - _NAMED, 'more offer', 'more offers')}")
     job = rental.job
     said = f"Left out: {listed(few)}, whose cards cannot share {job.global_batch:,} examples"
-    parts = "" if job.accumulate is None else f"{job.accumulate} "
+    each = "" if job.accumulate is None else f", {job.accumulate} a card,"
     if not batches:
-        return f"{said} in {parts}equal batches that fit and are no larger than --batch-size"
+        return f"{said} in equal batches{each} that fit and are no larger than --batch-size"
     sizes = listed([f"{size:,}" for size in batches])
     return (
-        f"{said} in {parts}batches of {sizes}, which alone there are steps of; give the model in place of"
-        " step files, as smaller batches are derived of it, or a step file for each batch"
+        f"{said} in batches of {sizes}{each or ','} which alone there are steps of; give the model in place"
+        " of step files, as smaller batches are derived of it, or a step file for each batch"
     )
 
 
@@ -230,7 +230,8 @@ def assumptions(rental: Rental) -> list[str]:
     accumulated = sorted({row.accumulate for row in rental})
     if accumulated != [1]:
         update += f", {_span(accumulated)} of them summed up before an exchange"
-        update += " (a larger --batch-size sums up fewer)"
+        is_chosen = rental.job.accumulate is None and not all(each.batches for each in rental.outcomes)
+        update += " (a larger --batch-size sums up fewer)" if is_chosen else ""
     needed = scaled_text(rental.job.examples, "").replace(" ", "")
     alike = "whatever the update's size" if len(worlds) > 1 else ""
     said = [model, update, f"{needed} examples {alike}".rstrip(), "all-reduce as DistributedDataParallel's"]

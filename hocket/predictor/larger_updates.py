@@ -23,17 +23,36 @@ _STEPS, _SKIPPED = 100, 10
 
 
 def update_sizes(graph: StepGraph, rows: Sequence[Prediction]) -> str:
-    """A sentence on how large updates are with the most workers and with the fewest; "" where all are alike.
+    """A sentence on how large updates are with the most workers and the fewest; "" for one number of them.
 
-    Asynchronous workers' updates are each of one batch.
+    Also of steps without updates, and of asynchronous ones, whose updates are each of one batch.
     """
-    fewest, most = (pick(row.workers for row in rows) for pick in (min, max))
-    if rows[0].mode != "sync" or most == fewest:
+    fewest, most = _ends(rows)
+    if fewest == most or not _sums_up(graph, rows):
         return ""
     return (
         f"with {most} workers an update is of {most * graph.batch_size:,} examples, with {fewest} of"
-        f" {fewest * graph.batch_size:,}; that training needs no more examples for that is assumed"
+        f" {fewest * graph.batch_size:,} (assumed: larger updates do not make training need more examples)"
     )
+
+
+def update_clause(graph: StepGraph, rows: Sequence[Prediction]) -> str:
+    """A clause on how large an update is with the one number of workers above 1; "" for several, or none."""
+    fewest, most = _ends(rows)
+    if fewest < most or most == 1 or not _sums_up(graph, rows):
+        return ""
+    update = f"{most * graph.batch_size:,} with {most} workers"
+    return f"; an update: {graph.batch_size} examples a worker, so {update}"
+
+
+def _ends(rows: Sequence[Prediction]) -> tuple[int, int]:
+    workers = [row.workers for row in rows]
+    return min(workers), max(workers)
+
+
+def _sums_up(graph: StepGraph, rows: Sequence[Prediction]) -> bool:
+    """True if an update is of a batch of each worker."""
+    return rows[0].mode == "sync" and bool((graph.phases == Phase.BACKWARD).any())
 
 
 def larger_update(

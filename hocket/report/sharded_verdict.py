@@ -80,6 +80,4 @@ def sharded_remark(graph: StepGraph, plan: Plan) -> list[str]:
         if beside_of(graph).ahead
         else "as hocket.shard has it on CPUs: both beside computing (plain FSDP2 over gloo overlaps nothing)"
     )
-    gathered = "`fully_shard(..., reshard_after_forward=False)`"
-    setting = [f"fsdp-zero2 is torch's {gathered}"] if plan.policy == "fsdp-zero2" else []
-    return [*setting, f"Collectives run {where}; updates take a shard's part of their time"]
+    return [f"Collectives run {where}; updates take a shard's part of their time"]

@@ -36,20 +36,22 @@ def on_workers(row: ResultRow, bandwidth: str, *, clip: bool = False) -> str:
 
 
 def clipping_verdict(rows: Sequence[ResultRow], unclipped: ResultRow | None) -> str:
-    """The step unclipped under the policy that is best for that, and the clipped one under the usual policy.
+    """The step clipped under the usual policy, beside the unclipped one.
 
+    The latter under the best policy for that; fully sharded, where only the usual one is known, under that.
     ``rows``: of the clipped step, the usual policy's among them; ``unclipped``: None where that is not known.
     """
     usual = usual_row(rows)
-    theirs = f"clipped under {usual.policy} {_step(usual, unclipped)}" if usual is not None else ""
+    assert usual is not None, "the usual policy is among the rows"
     if unclipped is None:
-        return f"a step {theirs}; how long it takes unclipped the profile does not say: it clips itself"
-    if usual is not None and unclipped.architecture == "fsdp":  # the one policy that is known unclipped
-        both = f"{_step(unclipped, usual)} unclipped, {_step(usual, unclipped)} clipped"
-        return f"under {usual.policy} a step takes {both}"
+        clipped = f"clipped under {usual.policy} a step takes {_step(usual, None)}"
+        return f"{clipped}; how long it takes unclipped the profile does not say: it clips itself"
+    clipped, plain = _step(usual, unclipped), _step(unclipped, usual)
+    if unclipped.architecture == "fsdp":
+        return f"under {usual.policy} a step takes {plain} unclipped, {clipped} clipped"
     searched = ", none searched for" if any(row.policy == SEARCH for row in rows) else ""
     how = f"{unclipped.title}, whole reductions{searched}"
-    return f"unclipped a step takes at best {_step(unclipped, usual)} ({how}), {theirs}"
+    return f"unclipped a step takes at best {plain} ({how}), clipped under {usual.policy} {clipped}"
 
 
 def halves_verdict(rows: Sequence[ResultRow], plans: Mapping[str, Plan]) -> str:
@@ -97,7 +99,7 @@ def ranking_verdict(
         beats = _beaten_by_none(best, usual.policy) if len(rows) > 1 else usual.policy
         return f"{beats}: {_step(usual, None)} a step {where}{_least(usual, usual)}"
     told = f"best of {len(rows)} policies: {_named(level)}, " if len(rows) > 1 else f"{best.title}: "
-    if buckets in level:
+    if buckets in level and len(rows) > 1:
         of_buckets = (
             f"DDP with {_bucket(buckets)} buckets (bucket_cap_mb={(buckets.bucket_bytes or 0) >> 20})"
         )

@@ -10,6 +10,7 @@ from torch import nn
 
 from tests.gpu import placement
 from tests.multiprocess.launch import run
+from tests.multiprocess.sharding_setups import batch_of, made
 
 CASES = "tests.gpu.gpu_cases"
 GROUPS = pytest.mark.parametrize(
@@ -78,3 +79,9 @@ def test_a_case_on_processors_runs_on_a_device(monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(NotImplementedError, match="meta"):  # its outputs come back, where there are any
         model(torch.ones(4, 3))
     assert seen[0].is_meta
+
+
+def test_a_sharded_case_has_its_model_where_its_batches_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(placement, "DEVICES", [torch.device("meta")])
+    assert all(p.is_meta for p in made("gpt").parameters())
+    assert all(t.is_meta for kind in ("gpt", "resnet") for t in batch_of(kind, rank=0, step=0))

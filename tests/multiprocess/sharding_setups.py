@@ -59,6 +59,12 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
 }  # fmt: skip
 
 
+def made(kind: str) -> nn.Module:
+    """A model of a kind, the same each time, where batches are."""
+    torch.manual_seed(0)
+    return MODELS[kind]().to(device())
+
+
 def batch_of(kind: str, rank: int, step: int) -> Batch:
     """A batch of its own for every rank and step, where models are."""
     generator = torch.Generator().manual_seed(1000 * rank + step)
@@ -133,8 +139,7 @@ class Pair:
     ) -> None:
         types = mp_policy or MixedPrecisionPolicy()
         self.kind = kind
-        torch.manual_seed(0)
-        torchs = MODELS[kind]()
+        torchs = made(kind)
         if same_units:
             for unit in modules_of_units(torchs, PLANS[plan](torchs).units):
                 fully_shard(list(unit.modules) if len(unit.modules) > 1 else unit.modules[0], mp_policy=types)
@@ -142,8 +147,7 @@ class Pair:
             for block in blocks_of(torchs):
                 fully_shard(block, mp_policy=types)
             fully_shard(torchs, mp_policy=types)
-        torch.manual_seed(0)
-        ours = MODELS[kind]()
+        ours = made(kind)
         optimizer = adamw(torchs.parameters())
         given = PLANS[plan](ours) if plan in PLANS else plan
         ours, optimizer_of_ours = hocket.shard(ours, adamw, plan=given, mp_policy=mp_policy)

@@ -143,7 +143,7 @@ def plan(
             *sharded_remark(graph, made),
             *halves_remark(made),
             *([] if sharded else unknown_memory(graph)),
-            *remarks_on(graph, wide=out.wide, sharded=sharded),
+            *remarks_on(graph, exchange.value, wide=out.wide),
         ],
         following=measure_again(context, graph)
         or (

@@ -317,11 +317,13 @@ def _assumed(
     graph: StepGraph, network: Network, rows: Sequence[Prediction], settings: Sequence[AnswerSetting]
 ) -> str:
     """The line of assumptions, with what each worker is."""
+    from hocket.predictor.larger_updates import update_clause
+
     each = "one device, a link of its own" if network.nodes is None else "one GPU"
     most = max(row.workers for row in rows)
     if rows[0].mode == "sync" and graph.num_samples == 1 and most > 1:
         each += ", all steps equally long, so that none waits for a slower one (--jitter 0.05: they vary)"
-    return f"{assumptions(graph, settings)}; each worker: {each}"
+    return f"{assumptions(graph, settings)}{update_clause(graph, rows)}; each worker: {each}"
 
 
 _UPDATES = {

@@ -151,7 +151,7 @@ def simulate(
         remarks=[
             *sharded_remark(graph, planned.plan),
             *halves_remark(planned.plan),
-            *remarks_on(graph, wide=output.wide, sharded=row.architecture == "fsdp"),
+            *remarks_on(graph, row.architecture, wide=output.wide),
         ],
         following=measure_again(context, graph)
         or (

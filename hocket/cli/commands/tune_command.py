@@ -214,7 +214,7 @@ def tune(
                 *whole_remark(context, graph, exchange.value),
                 *([] if sharded else unknown_memory(graph)),
                 *_free_slices(network),
-                *remarks_on(graph, wide=out.wide, sharded=sharded),
+                *remarks_on(graph, exchange.value, wide=out.wide),
             ],
             following=after_ranking(
                 context,

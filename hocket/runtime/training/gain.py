@@ -67,7 +67,7 @@ def _had(choice: Choice, baseline: str, turns: Mapping[str, Sequence[float]]) ->
     won, noise = _won(turns[baseline], turns[choice.plan.policy]), ""
     if choice.gain is not None:
         won, error = choice.gain
-        chance = ", so it may be chance" if math.log(won) <= error else ""
+        chance = ", so it may be chance" if round(won * math.exp(-error), 2) <= 1 else ""
         noise = f" ({range_text(won, error)} by {counted(len(turns[baseline]), 'turn')} of that{chance})"
     elif len(turns[baseline]) == 1:
         noise = " (by one turn of that)"

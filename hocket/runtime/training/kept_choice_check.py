@@ -76,8 +76,10 @@ def still_holds(
     else:
         choice.trials = {policy: [mean(turn) for turn in timed] for policy, timed in turns.items()}
         choice.point, choice.inputs = kept.point, kept.inputs
-        # By how much the gain says, of the same turns.
-        again = "" if same else f", and it held in turns of 2 steps beside '{baseline.policy}'"
+        # The gain has the figure, of the same turns.
+        again = (
+            "" if same else f", and it was not clearly slower in turns of 2 steps beside '{baseline.policy}'"
+        )
         choice.settle(f"an earlier run chose it on {kept.chosen}{again}")
         return True
     choice.report(f"the plan of {kept.chosen} is not taken: {why}")

@@ -180,14 +180,14 @@ class Trials:
         return self._trial_plans[k].plan.policy
 
     def _sureness(self) -> str:
-        """The gain of the plan that stays over the one that came nearest, where that is not the baseline.
+        """The gain of the plan that stays over the one that came nearest; of the baseline only if by chance.
 
         And how far off it may be by the noise of the steps; whether it may be chance.
         """
         race = self._race
         winner, rival = race.winner, race.rival()
         if winner != 0 and rival == 0:
-            return "" if race.sure else f"'{self._name(0)}': which of the two is faster may be chance"
+            return "" if race.sure else self._by_chance()
         share, error = race.lead(rival)
         said = (
             f"'{self._name(winner)}' was about {1 / share:.2f}x as fast as '{self._name(rival)}'"
@@ -195,6 +195,10 @@ class Trials:
         )
         chance = not race.sure or abs(math.log(share)) <= error
         return f"{said}: which of these two is faster may be chance" if chance else said
+
+    def _by_chance(self) -> str:
+        winner, baseline = self._name(self._race.winner), self._name(0)
+        return f"'{baseline}'; whether '{winner}' is faster than that may be chance"
 
     def _rule(self) -> str:
         """The rule by which it was decided, with its numbers."""

@@ -85,6 +85,7 @@ def test_a_prediction_names_what_nobody_gave() -> None:
             "toy, batches of 4 a worker, gradients not clipped; given"
             ": steps 4; by default: architecture allreduce, mode sync,"
             " policy ddp, bandwidth 10 Gbit/s, startup 0 s, pattern ring or tree by size"
+            "; an update: 4 examples a worker, so 8 with 2 workers"
             "; each worker: one device, a link of its own, all steps equally long, so that none waits for a"
             " slower one (--jitter 0.05: they vary)",
         ),
@@ -102,6 +103,7 @@ def test_a_prediction_names_what_nobody_gave() -> None:
             "toy, batches of 4 a worker, gradients not clipped; given"
             f": bandwidth 10 Mbit/s, pattern tree, steps 4; {CARAMEL}:"
             " architecture allreduce, policy caramel; by default: mode sync, startup 0 s"
+            "; an update: 4 examples a worker, so 8 with 2 workers"
             "; each worker: one device, a link of its own, all steps equally long, so that none waits for a"
             " slower one (--jitter 0.05: they vary)",
         ),

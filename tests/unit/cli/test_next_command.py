@@ -46,8 +46,8 @@ def test_where_computing_is_all_of_a_step_the_next_commands_end(in_tmp: Path) ->
         " of a step with 4 workers: reordering transfers could save nothing;"
     )
     assert varied.endswith(
-        "for updates of one size: hocket rent FILE.py:FACTORY --offers offers.csv --examples 90M"
-        " --global-batch 8"
+        "for updates of 8 examples, as 2 workers have: hocket rent FILE.py:FACTORY --offers offers.csv"
+        " --examples 90M --global-batch 8"
     )
 
 
@@ -217,5 +217,7 @@ def test_a_plan_of_gpus_that_torch_has_as_a_setting_names_it(in_tmp: Path) -> No
     step = Path(__file__).parents[3] / "examples" / "resnet50_h100.step.json.gz"
     made = ("plan", str(step), "--architecture", "fsdp", "--workers", "2", "--bandwidth", "10Gbit/s")
     said = following(*made, "-o", "plan.json", "--policy", "fsdp-zero2")
-    assert said.endswith("; no GPU has run it, torch's own reshard_after_forward=False is much the same")
+    assert said.endswith(
+        "; no GPU has run it; torch's own fully_shard(..., reshard_after_forward=False) is much the same"
+    )
     assert "reshard_after_forward" not in following(*made, "-o", "plan.json", "--policy", "fsdp-ibatch")

@@ -132,7 +132,6 @@ def test_what_it_rests_on_is_said() -> None:
     assert (
         strong[1]
         == "updates of 8 examples in batches of 4 a card, 1 to 2 of them summed up before an exchange"
-        " (a larger --batch-size sums up fewer)"
     )
     assert not_included(rented(FAST)).startswith(
         "Hours have no range, as the error of this step is not known. "

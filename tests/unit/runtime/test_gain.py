@@ -122,6 +122,7 @@ def test_nothing_is_said_of_what_is_not_known(worker: Worker) -> None:
     ("error", "told"),
     [
         (0.17, "1.01x to 1.42x by 2 turns of that"),
+        (0.182, "1.00x to 1.44x by 2 turns of that, so it may be chance"),
         (0.19, "0.99x to 1.45x by 2 turns of that, so it may be chance"),
     ],
 )

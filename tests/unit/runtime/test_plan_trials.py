@@ -125,7 +125,7 @@ def test_trials_end_where_nobody_leads_and_sooner_where_steps_are_long(
     disturbed = {k: step_s * draws.random() for k in range(60)}
     choice, steps = tried(monkeypatch, {"ddp": step_s, "a": step_s}, disturbed, [1.5 * step_s] * 4)
     assert most - 5 <= steps <= most
-    assert choice.sureness == "'ddp': which of the two is faster may be chance"
+    assert choice.sureness == "'ddp'; whether 'a' is faster than that may be chance"
 
 
 def test_the_rule_is_told_with_its_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
